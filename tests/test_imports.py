@@ -35,7 +35,16 @@ def test_attaching_imports_nothing_that_reads_plans() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [["--help"], ["ps"], ["ps", "--format", "json"], ["down", "nobody"], ["attach", "--help"]]
+    "line",
+    [
+        ["--help"],
+        ["ps"],
+        ["ps", "--format", "json"],
+        ["down", "no"],
+        ["sleep", "no"],
+        ["wake", "no"],
+        ["attach", "--help"],
+    ],
 )
 def test_a_command_that_needs_no_plan_imports_neither_plans_nor_layouts(line: list[str]) -> None:
     modules = imported(f"from hipplan.cli.main import run; run({line!r})")

@@ -1,8 +1,8 @@
 """hipplan attach: run a command whose hipplan.attach() finds a holder.
 
-It waits until all is filled. Then the command replaces this one; its environment has HIPPLAN_HOLDER. It may
+It waits until all is filled, or awake. Then the command replaces this one; its environment has HIPPLAN_HOLDER. It may
 write what the plan marks with attached: rw; hipplan.attach(access=...) in the command asks for more or less.
-Exit code: that of the command; 4 there is no such holder, 2 there is no such command.
+Exit code: that of the command; 4 there is no such holder, or it is asleep, 2 there is no such command.
 
 Examples:
   hipplan attach weights -- python serve.py
@@ -16,7 +16,7 @@ import time
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty
-from hipplan.errors import ExitCode, printable
+from hipplan.errors import Diagnostic, ExitCode, HeldError, printable
 
 _AGAIN_S = 0.1
 
@@ -32,8 +32,11 @@ def run(given: Namespace) -> int:
 
     if not given.rest:
         raise WrongUsage("name a command: hipplan attach NAME -- COMMAND ...")
-    while status(given.name)["state"] == "filling":
+    while (state := status(given.name)["state"]) in ("filling", "waking"):
         time.sleep(_AGAIN_S)
+    if state == "asleep":
+        hint = f"hipplan wake {given.name}"
+        raise HeldError(Diagnostic("HP441", f"the holder '{given.name}' is asleep", hint=hint))
     os.environ[names.VARIABLE] = given.name
     sys.stdout.flush()
     try:

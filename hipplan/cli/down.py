@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, quiet_option, seconds
-from hipplan.cli.held import sizes
+from hipplan.cli.arguments import Parser, format_option, not_empty, quiet_option
+from hipplan.cli.held import sizes, wait_of, wait_options
 from hipplan.errors import printable
 from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
-    parser.add_argument("--wait", action="store_true", help="wait until no process is attached")
-    parser.add_argument("--timeout", metavar="S", type=seconds, help="with --wait: at most this many seconds")
+    wait_options(parser)
     parser.add_argument(
         "--force", action="store_true", help="end it even if processes are attached; they keep the memory that they map"
     )
@@ -32,12 +31,9 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders.asking import FOR_EVER, down
+    from hipplan.holders.asking import down
 
-    if given.timeout is not None and not given.wait:
-        raise WrongUsage("--timeout needs --wait")
-    wait_s = None if not given.wait else FOR_EVER if given.timeout is None else given.timeout
-    reply = down(given.name, wait_s=wait_s, force=given.force, look=lambda: False)
+    reply = down(given.name, wait_s=wait_of(given), force=given.force, look=lambda: False)
     if given.format == "json":
         print(strict_json.document(None, event="down", name=given.name, **reply))
     elif not given.quiet:

@@ -8,7 +8,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from hipplan.cli.arguments import Parser, WrongUsage, seconds
 from hipplan.errors import printable
+from hipplan.files import strict_json
 from hipplan.units import about_size
 
 _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from hipplan.cli.main import main; main()"
@@ -25,27 +27,64 @@ def filler_command(descriptor: int, arguments: Sequence[str]) -> list[str]:
     return this_command("up", [*arguments, "--filler", str(descriptor)])
 
 
-def arguments_of(given: Namespace, name: str = "") -> list[str]:
-    """The options about a plan, as arguments for another process. name: of the holder, if it is not given.name."""
-    arguments = [f"--name={name or given.name}", f"--format={given.format}"]
+def arguments_of(given: Namespace) -> list[str]:
+    """The arguments about a plan, for a process that does what they ask for."""
+    arguments = [f"--name={given.name}", *options_of(given)]
     for option in ("machine", "runtime", "locked", "access"):
         if (value := getattr(given, option, None)) is not None:
             arguments.append(f"--{option}={value}")
-    for option in ("include_anywhere", "strict", "quiet"):
+    for option in ("include_anywhere", "strict"):
         arguments += [f"--{option.replace('_', '-')}"] * getattr(given, option)
-    arguments += [f"--var={one}" for one in given.var] + [f"--var-file={value}" for value in given.var_file]
+    arguments += [f"--var={variable}" for variable in given.var] + [f"--var-file={file}" for file in given.var_file]
     return [*arguments, "--", given.file]
 
 
+def options_of(given: Namespace) -> list[str]:
+    """The arguments about output."""
+    return [f"--format={given.format}", *["--quiet"] * given.quiet]
+
+
+def wait_options(parser: Parser) -> None:
+    """--wait and --timeout: see wait_of()."""
+    parser.add_argument("--wait", action="store_true", help="wait until no process is attached")
+    parser.add_argument("--timeout", metavar="S", type=seconds, help="with --wait: at most this many seconds")
+
+
+def wait_of(given: Namespace) -> float | None:
+    """How many seconds to wait for those attached; None: for ever."""
+    if given.timeout is not None and not given.wait:
+        raise WrongUsage("--timeout needs --wait")
+    return given.timeout if given.wait else 0.0
+
+
+def print_change(given: Namespace, code: int, reply: dict[str, Any], stays: str) -> int:
+    """Shows how a change of a holder ended; its exit code. reply: status, or why it failed. stays: what holds then."""
+    if code != 0:
+        print(printable(f"{given.name}: {reply['why']}; {stays}"), file=sys.stderr)
+    elif given.format == "json":
+        print(strict_json.document(None, **reply))
+    elif not given.quiet:
+        print_status(reply)
+    return code
+
+
 def print_status(status: dict[str, Any]) -> None:
-    """Print a line for a holder, and one for each attached process."""
+    """Print a line for a holder."""
     generation = status["generations"][-1] if status["generations"] else None
-    what = "" if generation is None else f" {generation['plan']}, {sizes(generation['bytes'])},"
+    what = "" if generation is None else f" {generation['plan']}, {place_of(generation, status)},"
     print(printable(f"{status['name']}: {state_of(status)};{what} process {status['pid']}"))
 
 
+def place_of(generation: dict[str, Any], status: dict[str, Any]) -> str:
+    """How much memory a generation takes, and where."""
+    asleep = status["asleep"] if generation is status["generations"][-1] else None
+    if asleep is None:
+        return sizes(generation["bytes"])
+    return f"{about_size(asleep['bytes'])} in host memory" if asleep["kept"] == "host" else "no bytes kept"
+
+
 def state_of(status: dict[str, Any]) -> str:
-    """The state as text: filling 40 %, ready, replacing, ending."""
+    """The state as text: filling 40 %, ready, replacing, sleeping, asleep, waking, ending."""
     filled = status["filled"]
     share = f" {100 * filled[0] // filled[1]} %" if filled and filled[1] else ""
     return f"{status['state']}{share}"

@@ -27,6 +27,8 @@ VERBS = {
     "ps": "list what `up` keeps: state, memory, who is attached",
     "attach": "run a command whose hipplan.attach() finds what `up` keeps",
     "replace": "fill another plan beside what `up` keeps, and switch to it",
+    "sleep": "free the device memory of what `up` keeps for a while; its bytes survive",
+    "wake": "restore the memory of what sleeps",
     "down": "end a holder and free what `up` keeps",
     "verify": "read back a layout that another process holds; show what differs",
     "replay": "show a recorded apply, step by step",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hipplan.cli.arguments import Parser, format_option
-from hipplan.cli.held import ago, sizes, state_of
+from hipplan.cli.held import ago, place_of, state_of
 from hipplan.errors import HeldError, printable
 from hipplan.files import strict_json
 
@@ -30,52 +30,47 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.holders import asking, names
 
-    layouts: list[dict[str, Any]] = []
+    holders: list[dict[str, Any]] = []
     for name, log, runs in names.known():
         try:
-            layouts.append(asking.status(name) if runs else {"name": name, "state": "failed", "log": log})
+            holders.append(asking.status(name) if runs else {"name": name, "state": "failed", "log": log})
         except HeldError as error:
             why = error.diagnostics[0]
-            layouts.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
+            holders.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
     if given.format == "json":
-        print(strict_json.document(holders=layouts))
+        print(strict_json.document(holders=holders))
         return 0
-    for number, layout in enumerate(layouts):
+    for number, holder in enumerate(holders):
         if number:
             print()
-        _print_layout(layout)
-    if not layouts:
+        _print_holder(holder)
+    if not holders:
         print("no holder of this user")
     return 0
 
 
-def _print_layout(layout: dict[str, Any]) -> None:
-    if "generations" not in layout:
-        print(
-            printable(f"{layout['name']}: {layout['state']}{(layout.get('failed') and '; ' + layout['failed']) or ''}")
-        )
-        print(printable(f"  log: {layout['log']}"))
+def _print_holder(holder: dict[str, Any]) -> None:
+    name, state = holder["name"], holder["state"]
+    if "generations" not in holder:
+        print(printable(f"{name}: {state}{(holder.get('failed') and '; ' + holder['failed']) or ''}"))
+        print(printable(f"  log: {holder['log']}"))
         return
-    access = {"r": ", read-only", "rw": ", writable"}.get(layout["access"], "")
-    print(
-        printable(
-            f"{layout['name']}: {state_of(layout)}, process {layout['pid']}, up for {ago(layout['since'])}{access}"
-        )
-    )
-    writable = {generation["generation"]: _few(generation["writable"]) for generation in layout["generations"]}
-    for old, generation in enumerate(reversed(layout["generations"])):
+    access = {"r": ", read-only", "rw": ", writable"}.get(holder["access"], "")
+    print(printable(f"{name}: {state_of(holder)}, process {holder['pid']}, up for {ago(holder['since'])}{access}"))
+    writable = {generation["generation"]: _few(generation["writable"]) for generation in holder["generations"]}
+    for old, generation in enumerate(reversed(holder["generations"])):
         what = "  still attached: " if old else "  holds: "
         digest = generation["digest"][:12]
-        print(printable(f"{what}{generation['plan']} ({digest}), {sizes(generation['bytes'])}"))
-    if layout["failed"]:
-        print(printable(f"  last replacement failed: {layout['failed']}"))
-    for guest in layout["attached"]:
+        print(printable(f"{what}{generation['plan']} ({digest}), {place_of(generation, holder)}"))
+    if holder["failed"]:
+        print(printable(f"  last change: {holder['failed']}"))
+    for guest in holder["attached"]:
         access = {"rw": " (rw)", "plan": f" (rw: {writable.get(guest['generation'], '')})"}.get(guest["access"], "")
         print(printable(f"  attached: {guest['pid']} {guest['command']}{access}, for {ago(guest['since'])}"))
-    if layout["context_bytes"]:
-        print(f"  its own context takes {layout['context_bytes']} bytes of each device")
-    if layout["log"]:
-        print(printable(f"  log: {layout['log']}"))
+    if holder["context_bytes"]:
+        print(f"  its own context takes {holder['context_bytes']} bytes of each device")
+    if holder["log"]:
+        print(printable(f"  log: {holder['log']}"))
 
 
 def _few(names: Sequence[str]) -> str:

@@ -16,10 +16,8 @@ import sys
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, format_option, not_empty, plan_file, quiet_option
-from hipplan.cli.held import arguments_of, print_status
+from hipplan.cli.held import arguments_of, print_change
 from hipplan.cli.variables import plan_options
-from hipplan.errors import printable
-from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
@@ -37,10 +35,4 @@ def run(given: Namespace) -> int:
 
     sys.stdout.flush()
     code, reply = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)
-    if code != 0:
-        print(printable(f"{given.name}: {reply['why']}; it keeps its old memory"), file=sys.stderr)
-    elif given.format == "json":
-        print(strict_json.document(None, **reply))
-    elif not given.quiet:
-        print_status(reply)
-    return code
+    return print_change(given, code, reply, "it keeps its old memory")

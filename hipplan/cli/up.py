@@ -116,9 +116,10 @@ def _print_layout(given: Namespace) -> int:
 
 def _hold(given: Namespace) -> int:
     from hipplan.files.open_files import make_room
-    from hipplan.holders.fillings import Order
-    from hipplan.holders.holder import GUESTS, Holder
+    from hipplan.holders.holder import Holder
     from hipplan.holders.names import Name
+    from hipplan.holders.orders import Order
+    from hipplan.holders.reception import GUESTS
 
     order = Order(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109
     name = Name(given.name)

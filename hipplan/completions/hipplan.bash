@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/hipplan
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace down verify replay import doctor machine fmt explain schema sim bench completion)
+_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
 _shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --all --grep --tensors --format)
@@ -16,6 +16,8 @@ _shtab_hipplan_up_option_strings=(-h --help --name --access --locked --no-wait -
 _shtab_hipplan_ps_option_strings=(-h --help --format)
 _shtab_hipplan_attach_option_strings=(-h --help)
 _shtab_hipplan_replace_option_strings=(-h --help --locked --machine --runtime --without-gpu --var --var-file --include-anywhere --strict -q --quiet --format)
+_shtab_hipplan_sleep_option_strings=(-h --help --keep --wait --timeout -q --quiet --format)
+_shtab_hipplan_wake_option_strings=(-h --help -q --quiet --format)
 _shtab_hipplan_down_option_strings=(-h --help --wait --timeout --force -q --quiet --format)
 _shtab_hipplan_verify_option_strings=(-h --help --list --format)
 _shtab_hipplan_replay_option_strings=(-h --help --format)
@@ -95,6 +97,9 @@ _shtab_hipplan_up___access_choices=(r rw)
 _shtab_hipplan_up___format_choices=(text json)
 _shtab_hipplan_ps___format_choices=(text json)
 _shtab_hipplan_replace___format_choices=(text json)
+_shtab_hipplan_sleep___keep_choices=(host drop)
+_shtab_hipplan_sleep___format_choices=(text json)
+_shtab_hipplan_wake___format_choices=(text json)
 _shtab_hipplan_down___format_choices=(text json)
 _shtab_hipplan_verify___format_choices=(text json)
 _shtab_hipplan_replay___format_choices=(text json perfetto)
@@ -106,7 +111,7 @@ _shtab_hipplan_machine___format_choices=(text json)
 _shtab_hipplan_schema_pos_0_choices=(plan machine)
 _shtab_hipplan_bench___format_choices=(text json)
 _shtab_hipplan_completion_pos_0_choices=(bash zsh)
-_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace down verify replay import doctor machine fmt explain schema sim bench completion)
+_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_pos_0_nargs=+
 _shtab_hipplan_validate__h_nargs=0
@@ -165,6 +170,15 @@ _shtab_hipplan_replace___include_anywhere_nargs=0
 _shtab_hipplan_replace___strict_nargs=0
 _shtab_hipplan_replace__q_nargs=0
 _shtab_hipplan_replace___quiet_nargs=0
+_shtab_hipplan_sleep__h_nargs=0
+_shtab_hipplan_sleep___help_nargs=0
+_shtab_hipplan_sleep___wait_nargs=0
+_shtab_hipplan_sleep__q_nargs=0
+_shtab_hipplan_sleep___quiet_nargs=0
+_shtab_hipplan_wake__h_nargs=0
+_shtab_hipplan_wake___help_nargs=0
+_shtab_hipplan_wake__q_nargs=0
+_shtab_hipplan_wake___quiet_nargs=0
 _shtab_hipplan_down__h_nargs=0
 _shtab_hipplan_down___help_nargs=0
 _shtab_hipplan_down___wait_nargs=0

@@ -28,9 +28,11 @@ _shtab_hipplan_commands() {
     replay:'show a recorded apply, step by step'
     schema:'print the JSON Schema of plans or of machine profiles'
     sim:'run any HIP program on the simulator'
+    sleep:'free the device memory of what `up` keeps for a while; its bytes survive'
     up:'fill a plan'"'"'s memory once and keep it, for other processes to attach to'
     validate:'check plans; with --machine, also check that the machine can hold them'
     verify:'read back a layout that another process holds; show what differs'
+    wake:'restore the memory of what sleeps'
   )
   _describe 'hipplan commands' _commands
 }
@@ -296,6 +298,19 @@ _shtab_hipplan_sim_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_sim_defaults_added=0
 
+_shtab_hipplan_sleep_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--keep[where the bytes go\: host memory (the default), or nowhere, and \`hipplan wake\` fills the plan anew]:keep:(host drop)"
+  "--wait[wait until no process is attached]"
+  "--timeout[with --wait\: at most this many seconds]:S:"
+  {-q,--quiet}"[print errors and warnings only]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":the name from \`hipplan up --name\`:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_sleep_defaults_added=0
+
 _shtab_hipplan_up_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--name[what the holder is called]:NAME:"
@@ -345,6 +360,16 @@ _shtab_hipplan_verify_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_verify_defaults_added=0
 
+_shtab_hipplan_wake_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  {-q,--quiet}"[print errors and warnings only]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":the name from \`hipplan up --name\`:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_wake_defaults_added=0
+
 
 _shtab_hipplan() {
   local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->hipplan'
@@ -382,9 +407,11 @@ _shtab_hipplan() {
         replay) _arguments -C -s $_shtab_hipplan_replay_options ;;
         schema) _arguments -C -s $_shtab_hipplan_schema_options ;;
         sim) _arguments -C -s $_shtab_hipplan_sim_options ;;
+        sleep) _arguments -C -s $_shtab_hipplan_sleep_options ;;
         up) _arguments -C -s $_shtab_hipplan_up_options ;;
         validate) _arguments -C -s $_shtab_hipplan_validate_options ;;
         verify) _arguments -C -s $_shtab_hipplan_verify_options ;;
+        wake) _arguments -C -s $_shtab_hipplan_wake_options ;;
       esac
   esac
 }

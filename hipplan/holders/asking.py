@@ -11,6 +11,7 @@ from hipplan import __version__
 from hipplan.errors import Diagnostic, HeldError
 from hipplan.holders import names
 from hipplan.holders.guests import diagnostic_of
+from hipplan.holders.orders import Order
 from hipplan.processes.packets import Gone, Late, Line, Message, Received
 
 ANSWER_S = 10.0
@@ -56,9 +57,9 @@ def status(name: str) -> Message:
 
 
 def down(name: str, *, wait_s: float | None, force: bool, look: Callable[[], bool]) -> Message:
-    """Ends a holder; what it gave back, and who keeps some of it. wait_s: for those attached; None: it does not wait.
+    """Ends a holder; what it gave back, and who keeps some of it. wait_s: for those attached; None: for ever.
 
-    Raises HeldError: somebody is attached (HP453), there is no such holder.
+    Raises HeldError: processes are attached (HP453), there is no such holder.
     """
     line = names.find(name)
     if line is None:
@@ -66,16 +67,7 @@ def down(name: str, *, wait_s: float | None, force: bool, look: Callable[[], boo
             return {"given_back": {}, "attached": []}
         line = names.door_of(name)
     try:
-        until = FOR_EVER if wait_s is None else time.monotonic() + wait_s
-        request = {"want": "down", "wait": wait_s is not None, "force": force}
-        try:
-            said = asked(line, name, request, until, look).message
-        except HeldError:
-            if wait_s is not None and time.monotonic() >= until:
-                line.close()
-                return down(name, wait_s=None, force=False, look=look)  # which says who is attached
-            raise
-        return said
+        return asked(line, name, {"want": "down", "wait_s": wait_s, "force": force}, FOR_EVER, look).message
     finally:
         line.close()
 
@@ -83,16 +75,32 @@ def down(name: str, *, wait_s: float | None, force: bool, look: Callable[[], boo
 def replace(
     name: str, arguments: Sequence[str], streams: Sequence[int], look: Callable[[], bool]
 ) -> tuple[int, Message]:
-    """Has a holder fill something else and switch to it. (exit code of the filler, what the holder says of itself, or
-    why it failed). streams: standard input, output and error of the filler. Raises HeldError."""
+    """Has a holder fill something else and switch to it. As _changed()."""
+    order = Order(arguments, os.getcwd(), os.environ)  # noqa: PTH109
+    return _changed(name, {"want": "replace", **order.message()}, streams, look)
+
+
+def sleep(
+    name: str, *, keep: str, wait_s: float | None, options: Sequence[str], streams: Sequence[int]
+) -> tuple[int, Message]:
+    """Has a holder free its memory. keep: host or drop. wait_s: as of down(). options: of the filler's command line. As
+    _changed()."""
+    request = {"want": "sleep", "keep": keep, "wait_s": wait_s, "options": [*options]}
+    return _changed(name, request, streams, lambda: False)
+
+
+def wake(name: str, *, options: Sequence[str], streams: Sequence[int]) -> tuple[int, Message]:
+    """Has a holder make its memory again, with the bytes that it had. As sleep()."""
+    return _changed(name, {"want": "wake", "options": [*options]}, streams, lambda: False)
+
+
+def _changed(name: str, request: Message, streams: Sequence[int], look: Callable[[], bool]) -> tuple[int, Message]:
+    """(0 or the exit code of the filler, the status or why it failed). streams: standard input, output and error of
+    the filler. Raises HeldError."""
     line = names.door_of(name)
     try:
-        settings = {key: value for key, value in os.environ.items() if key.startswith("HIPPLAN_")}
-        order = {"want": "replace", "arguments": [*arguments], "folder": os.getcwd(), "settings": settings}  # noqa: PTH109
-        said = asked(line, name, order, FOR_EVER, look, streams).message
-        if "failed" in said:
-            return int(said["failed"]), said
-        return 0, checked(said, name)
+        reply = asked(line, name, request, FOR_EVER, look, streams).message
+        return (int(reply["failed"]), reply) if "failed" in reply else (0, checked(reply, name))
     finally:
         line.close()
 
@@ -102,6 +110,7 @@ _STATUS: dict[str, Any] = {
     "pid": int,
     "since": (int, float),
     "state": str,
+    "asleep": (dict, type(None)),
     "access": str,
     "context_bytes": int,
     "log": str,
@@ -111,9 +120,9 @@ _STATUS: dict[str, Any] = {
 }
 
 
-def checked(said: Message, name: str) -> Message:
+def checked(reply: Message, name: str) -> Message:
     """A status. Raises HeldError (HP455): the other end may be another version of hipplan."""
-    found = said.get("status")
-    if isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in _STATUS.items()):
-        return found
+    status = reply.get("status")
+    if isinstance(status, dict) and all(isinstance(status.get(key), kind) for key, kind in _STATUS.items()):
+        return status
     raise gone(name, "the answer is from another version of hipplan")

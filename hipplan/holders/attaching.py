@@ -92,9 +92,9 @@ def attach(
     timeout: how many seconds to wait while the holder fills.
     machine, on_step, verify, record, answer: as of hipplan.apply.
 
-    Raises HeldError: there is no such holder (HP452), it has ended or does not answer (HP455), it does not allow this,
-    or this process does not see its devices (HP454); ApplyError (rolled back; HP404: an address is taken); RecordError,
-    RuntimeUnavailable, ValueError, TypeError.
+    Raises HeldError: there is no such holder (HP452), it is asleep (HP441), it has ended or does not answer (HP455), it
+    does not allow this, or this process does not see its devices (HP454); ApplyError (rolled back; HP404: an address is
+    taken); RecordError, RuntimeUnavailable, ValueError, TypeError.
     """
     name = _named(name)
     if access is not None:

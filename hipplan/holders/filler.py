@@ -1,4 +1,7 @@
-"""What a filler does: it makes what a holder is to hold, fills it, sends descriptors of it and gives back its own."""
+"""What a filler does: it makes what a holder is to hold, fills it, sends descriptors of it and frees its own handles.
+
+Or, for a holder that goes to sleep or wakes: it saves the bytes of what is held into host memory, or restores them.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,33 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, HeldError, HipplanError, LeakError, driver_failure
+from hipplan.errors import (
+    ApplyError,
+    Diagnostic,
+    HeldError,
+    HipplanError,
+    LeakError,
+    MachineError,
+    driver_failure,
+)
+from hipplan.holders.tasks import FILL, RESTORE, SAVE
 from hipplan.language.loader import LoadedPlan
 from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
+from hipplan.machines.discover import discover
+from hipplan.machines.host_room import host_memory_available
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Gone, Late, Line, Message
-from hipplan.program import held, written
+from hipplan.program import held, held_bytes, written
 from hipplan.program.content_steps import written_by
 from hipplan.program.lock import Locked
 from hipplan.program.program import Program
+from hipplan.units import about_size
 
 log = logging.getLogger("hipplan")
 
@@ -42,9 +57,30 @@ class ToHolder:
         self._line = Line(link)
         self._told = 0.0
         with self._heard():
-            said = self._line.exchange(None, time.monotonic() + SAY_S).message["held"]
-            self.held = {str(uuid): int(size) for uuid, size in said.items()}
-        """UUID of a device -> bytes that stay there while this fills."""
+            received = self._line.exchange(None, time.monotonic() + SAY_S)
+            self._request = received.message
+            self.descriptors = received.descriptors
+            """Sent with the request, until close()."""
+            self.task = str(self._request["task"])
+            if self.task not in (FILL, SAVE, RESTORE):
+                raise ValueError(f"there is no task '{self.task}'")
+            beside = self._request.get("beside", {})
+            self.beside = {str(uuid): int(size) for uuid, size in beside.items()}
+            """UUID of a device -> bytes that stay in use there meanwhile."""
+
+    def held(self) -> Program:
+        """What is held, if it is to be saved or restored. Raises HeldError, PlanError (HP028)."""
+        with self._heard():
+            text = self._request["program"]
+        return written.read(text)
+
+    def require_same(self, program: Program) -> None:
+        """Raises HeldError (HP441): what is to be filled anew is not what was held."""
+        wanted = {key: self._request.get(key) for key in ("plan", "digest")}
+        if wanted["digest"] is not None and wanted != {"plan": program.name, "digest": program.digest}:
+            why = "its plan, or a variable, has changed since it was filled, and no copy of its bytes was kept"
+            hint = "hipplan replace fills the new plan"
+            raise HeldError(Diagnostic("HP441", "the holder cannot wake", why=why, hint=hint))
 
     def progress(self, done: int, total: int) -> None:
         """Now and then. Raises HeldError: the holder has ended."""
@@ -60,6 +96,8 @@ class ToHolder:
 
     def close(self) -> None:
         self._line.close()
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
@@ -71,13 +109,13 @@ class ToHolder:
 
 
 def prepared(
-    plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None, there: Mapping[str, int]
+    plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None, beside: Mapping[str, int]
 ) -> Program:
-    """The program of what is to be held. there: bytes that are held already, by UUID of device.
+    """The program of what is to be held. beside: bytes that are held already, by UUID of device.
 
     Raises PlanError, MachineError.
     """
-    program = prepare(plan, chosen, profile, there)
+    program = prepare(plan, chosen, profile, beside)
     locked = program if lock is None else lock.hold(program, profile)
     return held.holdable(locked, held.fixed(program))
 
@@ -109,8 +147,69 @@ def fill(
         if locked or error.leaks or error.diagnostics[0].code != "HP404":
             raise
         layout = made(program)  # those places are taken: the driver chooses
+    _close_after(layout, lambda: _hand_over(layout, chosen, to))
+
+
+def save(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
+    """Writes the bytes of the allocations whose descriptors came into the file that came last.
+
+    Raises MachineError (HP303) before anything is moved, else as fill().
+    """
+    program = to.held()
+    *memory, file = to.descriptors
+    size = held_bytes.size_held(program)
+    _require_host_memory(size)
+    saving = held_bytes.saves(program, discover(chosen, lambda _: ()), file)
+    bind = dict(zip(held.imported(saving), memory, strict=True))
+    _run(saving, chosen, to, on_progress, on_bytes, bind).close()
+    to.say({"saved": size})
+
+
+def restore(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
+    """Makes the allocations anew with the bytes of the file that came, and hands them over.
+
+    Raises ApplyError (HP442) before anything is made, else as fill().
+    """
+    program = to.held()
+    (file,) = to.descriptors
+    used = [*program.devices.values()]
+    here = discover(chosen, lambda _: used)
+    restoring = held_bytes.restores(program, here, f"/proc/self/fd/{file}")
+    held_bytes.require_room(restoring, here, to.beside)
+    layout = _run(restoring, chosen, to, on_progress, on_bytes)
+    restored = {"restored": held_bytes.size_held(program)}
+    names = held.descriptors_held(program)
+    _close_after(layout, lambda: _send(layout, names, lambda _: restored, to))
+
+
+def _require_host_memory(size: int) -> None:
+    """Raises MachineError (HP303)."""
+    available = host_memory_available()
+    if available is not None and size > available:
+        summary = f"host memory lacks {about_size(size - available)} for the bytes: {about_size(size)} are needed"
+        hint = "nothing was changed: free host memory, or sleep with --keep drop, which keeps no bytes"
+        raise MachineError(Diagnostic("HP303", summary, why=f"{about_size(available)} are available", hint=hint))
+
+
+def _run(
+    program: Program,
+    chosen: Chosen,
+    to: ToHolder,
+    on_progress: OnProgress,
+    on_bytes: OnProgress,
+    bind: Mapping[str, int] | None = None,
+) -> Layout:
+    def moved(done: int, total: int) -> None:
+        to.progress(done, total)
+        on_bytes(done, total)
+
+    return run(program, chosen.runtime, bind=bind, notice=chosen.notice, on_progress=on_progress, on_bytes=moved)
+
+
+def _close_after(layout: Layout, hand_over: Callable[[], None]) -> None:
+    """What was handed over stays with the holder. Raises what hand_over() raises, LeakError."""
     try:
-        _hand_over(layout, chosen, to)
+        hand_over()
     except BaseException as error:
         _undo(layout, error)
         raise
@@ -152,23 +251,33 @@ def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
         if resource.kind in ("reservation", "region")
     }
     program = held.as_held(program, at)
-    descriptors: list[int] = []
-    try:
-        for name in held.descriptors_held(program):
-            descriptors.append(layout.export(name))
-        made = {
+
+    def made(descriptors: int) -> Message:
+        description = {
             "program": written.write(program),
             "plan": program.name,
             "digest": program.digest,
             "machine": program.machine,
             "runtime": chosen.runtime.path,
             "family": chosen.kind,
-            "allocations": len(descriptors),
+            "allocations": descriptors,
+            "size": held_bytes.size_held(program),
             "bytes": held.bytes_held(program),
             "bytes_by_uuid": held.bytes_by_uuid(program),
             "writable": held.writable(program),
         }
-        to.say({"made": made}, descriptors)
+        return {"made": description}
+
+    _send(layout, held.descriptors_held(program), made, to)
+
+
+def _send(layout: Layout, names: Sequence[str], message: Callable[[int], Message], to: ToHolder) -> None:
+    """Descriptors of allocations, and a message about so many. Raises HeldError, HipError."""
+    descriptors: list[int] = []
+    try:
+        for name in names:
+            descriptors.append(layout.export(name))
+        to.say(message(len(descriptors)), descriptors)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -1,82 +1,56 @@
-"""A filler as its holder sees it: a process that makes memory, fills it, sends descriptors of it and ends."""
+"""A filler as its holder sees it: a process that uses the devices for it, sends what it has made, and ends."""
 
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+from hipplan.errors import ExitCode
+from hipplan.holders.tasks import Task
 from hipplan.processes.packets import Gone, Message, Received, Talk
 
 Command = Callable[[int, Sequence[str]], list[str]]
-"""The command of a filler: of the descriptor that it talks over, and of the arguments that say what to make."""
-_SETTINGS = "HIPPLAN_"
-
-
-class Order:
-    """What is to be made, as somebody said it on a command line."""
-
-    def __init__(self, arguments: Sequence[str], folder: str, settings: Mapping[str, str]) -> None:
-        """settings: those environment variables that hipplan itself reads."""
-        self.arguments = list(arguments)
-        self.folder = folder
-        self.settings = {name: value for name, value in settings.items() if name.startswith(_SETTINGS)}
-
-    def message(self) -> Message:
-        return {"arguments": self.arguments, "folder": self.folder, "settings": self.settings}
-
-    @classmethod
-    def read(cls, said: Message) -> Order:
-        """Raises ValueError: it is none."""
-        arguments, folder, settings = said.get("arguments"), said.get("folder"), said.get("settings")
-        if not isinstance(arguments, list) or not isinstance(folder, str) or not isinstance(settings, dict):
-            raise ValueError("an order has arguments, a folder and settings")
-        for argument in (*arguments, folder, *settings, *settings.values()):
-            if not isinstance(argument, str) or "\0" in argument:
-                raise ValueError("an order is text")
-        return cls(arguments, folder, settings)
+"""The command of a filler: of the descriptor that it talks over, and of the arguments of an order."""
 
 
 class Filling:
     """A filler at work."""
 
-    def __init__(self, command: Command, order: Order, streams: Sequence[int], held: Mapping[str, int]) -> None:
-        """streams: its standard input, output and error. held: bytes by UUID of device that are to stay beside.
-
-        Raises OSError, ValueError.
-        """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, command: Command, task: Task, streams: Sequence[int]) -> None:
+        """streams: its standard input, output and error. Raises OSError, ValueError."""
+        own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with theirs:
-                others = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
+            with other_end:
                 self._process = subprocess.Popen(
-                    command(theirs.fileno(), order.arguments),
+                    command(other_end.fileno(), task.order.arguments),
                     stdin=streams[0],
                     stdout=streams[1],
                     stderr=streams[2],
-                    pass_fds=(theirs.fileno(),),
-                    cwd=order.folder,
-                    env=others | order.settings,
+                    pass_fds=(other_end.fileno(),),
+                    cwd=task.order.folder,
+                    env=task.order.environment(os.environ),
                     start_new_session=True,
                 )
-            ours.setblocking(False)
+            own_end.setblocking(False)
             self.ended = os.pidfd_open(self._process.pid)
         except BaseException:
-            ours.close()
+            own_end.close()
             raise
-        self.link = ours
-        self.talk: Talk | None = Talk(ours, {"held": dict(held)})
+        self.task = task
+        self.link = own_end
+        self.talk: Talk | None = Talk(own_end, task.request, task.descriptors)
         self.done, self.total = 0, 0
         """Bytes of contents."""
         self.made: Received | None = None
-        """What it has made, once it says so."""
+        """The result, once it is there."""
         self.stopped = False
 
     def go_on(self) -> None:
-        """Reads what it has said."""
+        """Sends and receives what can be without waiting."""
         while (talk := self.talk) is not None:
             try:
                 talk.go_on()
@@ -89,16 +63,13 @@ class Filling:
                 self.talk = None
 
     def _heard(self, received: Received) -> None:
-        """Raises ValueError: it says nonsense."""
-        said = received.message
-        if "made" in said:
-            self.made = Received(_checked(said["made"], len(received.descriptors)), received.descriptors)
+        """Raises ValueError: it is no message of a filler."""
+        if "done" not in received.message:
+            self.task.check(received)
+            self.made = received
             return
         received.close()
-        done, total = said.get("done"), said.get("total")
-        if not isinstance(done, int) or not isinstance(total, int):
-            raise ValueError("no progress")
-        self.done, self.total = done, total
+        self.done, self.total = _progress(received.message)
 
     def stop(self) -> None:
         """It is to roll back and end; the second time, it ends."""
@@ -118,28 +89,78 @@ class Filling:
             self.made.close()
         return code
 
-    def share(self) -> float:
-        """Of the bytes of contents, those that are there."""
-        return self.done / self.total if self.total else 0.0
+
+def _progress(message: Message) -> tuple[int, int]:
+    """(bytes done, bytes in all). Raises ValueError."""
+    done, total = message.get("done"), message.get("total")
+    if not isinstance(done, int) or not isinstance(total, int):
+        raise ValueError("no progress")
+    return done, total
 
 
-_MADE: dict[str, type] = {
-    "program": str,
-    "plan": str,
-    "digest": str,
-    "machine": str,
-    "runtime": str,
-    "family": str,
-    "allocations": int,
-    "bytes": dict,
-    "bytes_by_uuid": dict,
-    "writable": list,
-}
+class Fillings:
+    """The fillings of a holder, one at a time."""
 
+    def __init__(
+        self, command: Command, selector: selectors.BaseSelector, ended: Callable[[Task, int, str], None]
+    ) -> None:
+        """ended: called with the task, 0 or the exit code of a failure, and what to log."""
+        self._command = command
+        self._selector = selector
+        self._ended = ended
+        self._current: Filling | None = None
 
-def _checked(made: Any, descriptors: int) -> Message:
-    if not isinstance(made, dict) or not all(isinstance(made.get(key), kind) for key, kind in _MADE.items()):
-        raise ValueError("not what a filler makes")
-    if made["allocations"] != descriptors:
-        raise ValueError("descriptors are missing")
-    return made
+    def begin(self, task: Task, streams: Sequence[int]) -> None:
+        """Raises OSError, ValueError."""
+        assert self._current is None
+        try:
+            self._current = filling = Filling(self._command, task, streams)
+        except BaseException:
+            task.abandon()
+            raise
+        self._selector.register(filling.link, selectors.EVENT_READ | selectors.EVENT_WRITE, self._heard)
+        self._selector.register(filling.ended, selectors.EVENT_READ, self._has_ended)
+
+    @property
+    def state(self) -> str:
+        """Of the task under way; empty if none is."""
+        return "" if self._current is None else self._current.task.state
+
+    @property
+    def progress(self) -> list[int] | None:
+        """Bytes done and bytes in all of the task under way."""
+        return None if self._current is None else [self._current.done, self._current.total]
+
+    def stop(self, *, again: bool = False) -> None:
+        """The filler is to roll back. again: if it was told so before, it is killed."""
+        if self._current is not None and (again or not self._current.stopped):
+            self._current.stop()
+
+    def _heard(self) -> None:
+        filling = self._current
+        assert filling is not None
+        filling.go_on()
+        if filling.talk is None:
+            self._selector.unregister(filling.link)
+        else:
+            self._selector.modify(filling.link, filling.talk.events, self._heard)
+
+    def _has_ended(self) -> None:
+        filling, self._current = self._current, None
+        assert filling is not None
+        for descriptor in (filling.link, filling.ended):
+            if descriptor in self._selector.get_map():
+                self._selector.unregister(descriptor)
+        code = filling.result()
+        task, why = filling.task, f"the filler ended with code {code}"
+        if code == 0 and filling.made is not None:
+            try:
+                self._ended(task, 0, task.finish(filling.made))
+                return
+            except OSError as error:
+                filling.made.close()
+                why = f"its result cannot be used: {error}"
+        elif code < 0:
+            why = f"the filler was ended by signal {-code}"
+        task.abandon()
+        self._ended(task, code or int(ExitCode.ROLLED_BACK), why)

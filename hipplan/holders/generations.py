@@ -1,26 +1,69 @@
-"""What a holder keeps: memory that was filled once, and what replaced it."""
+"""What a holder keeps: memory that was filled once, its bytes while it sleeps, and what replaced it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hipplan.holders.orders import Order
 from hipplan.processes.packets import Message
+from hipplan.program.backups import HOST
+
+_FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_READ_ONLY = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
-def identities(descriptors: list[int]) -> list[tuple[int, int]]:
+def identities(descriptors: Iterable[int]) -> list[tuple[int, int]]:
     """What the kernel calls the files behind them; (-1, -1) of one that is closed."""
     return [_identity(descriptor) for descriptor in descriptors]
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
     try:
-        found = os.fstat(descriptor)
+        file = os.fstat(descriptor)
     except OSError:
         return -1, -1
-    return found.st_dev, found.st_ino
+    return file.st_dev, file.st_ino
+
+
+class Backup:
+    """Where the bytes of a generation are while it sleeps."""
+
+    def __init__(self, kept: str, size: int = 0) -> None:
+        """kept: HOST or DROP. size: bytes of host memory, which the kernel provides when they are written.
+
+        Raises OSError.
+        """
+        self.kept = kept
+        self.size = size
+        self.descriptor = -1
+        """A file in memory of exactly that size; -1 if nothing is kept."""
+        if kept == HOST:
+            self.descriptor = os.memfd_create("hipplan-asleep", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            try:
+                os.ftruncate(self.descriptor, size)
+                fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE)
+            except BaseException:
+                self.close()
+                raise
+
+    def complete(self) -> None:
+        """All bytes are written: no process can change them any more. Raises OSError."""
+        if self.descriptor >= 0:
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _READ_ONLY)
+
+    def close(self) -> None:
+        """Frees the host memory."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def described(self) -> Message:
+        """For `ps`."""
+        return {"kept": self.kept, "bytes": self.size}
 
 
 @dataclass(eq=False)
@@ -29,37 +72,90 @@ class Generation:
 
     number: int
     made: Message
-    """What the filler says of it: program, plan, digest, machine, runtime, bytes, bytes_by_uuid, writable (names)."""
+    """Its description: program, plan, digest, machine, runtime, size, bytes, bytes_by_uuid, writable (names)."""
+    order: Order
+    """What it was filled by."""
     descriptors: list[int]
+    """Of its memory; none while it sleeps."""
     since: float = field(default_factory=time.time)
+    backup: Backup | None = None
+    """Where its bytes are while it sleeps."""
 
     def __post_init__(self) -> None:
         self.identities = identities(self.descriptors)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all its memory."""
+        return int(self.made["size"])
+
+    @property
+    def given_back(self) -> Message:
+        """Bytes that closing it frees, by device."""
+        if self.backup is None:
+            return dict(self.made["bytes"])
+        return {HOST: self.backup.size} if self.backup.size else {}
+
+    def described(self) -> Message:
+        """For `ps`."""
+        keys = ("plan", "digest", "machine", "runtime", "bytes", "writable")
+        return {"generation": self.number, "since": self.since, **{key: self.made[key] for key in keys}}
+
+    def why_not_dropped(self, access: str) -> str:
+        """Why contents that are filled anew may not be these bytes; empty if they are. access: of the holder."""
+        if access == "rw":
+            return "attached processes may have written them (--access rw)"
+        if access == "plan" and self.made["writable"]:
+            return f"attached processes may have written '{self.made['writable'][0]}' (attached: rw)"
+        return "their plan came from standard input" if self.order.from_stdin else ""
+
+    def fall_asleep(self, backup: Backup) -> None:
+        """Frees the memory. backup: complete, from now on this generation's."""
+        self.backup = backup
+        self._close_descriptors()
+
+    def wake_up(self, descriptors: list[int]) -> None:
+        """descriptors: of new memory with the same bytes. Frees the backup."""
+        backup, self.backup = self.backup, None
+        self.descriptors, self.identities = descriptors, identities(descriptors)
+        if backup is not None:
+            backup.close()
+
     def close(self) -> None:
-        """Lets the memory go, but for what those attached keep."""
+        """Frees the memory, except what attached processes keep, and the backup."""
+        self._close_descriptors()
+        if self.backup is not None:
+            self.backup.close()
+
+    def _close_descriptors(self) -> None:
         while self.descriptors:
             os.close(self.descriptors.pop())
+        self.identities = []
 
 
 class Kept:
-    """The generation that counts, and those before it whose descriptors somebody still reads."""
+    """The generation that counts, and those before it whose descriptors are still being sent."""
 
     def __init__(self) -> None:
         self.current: Generation | None = None
         self._olds: list[Generation] = []
 
-    def switch(self, made: Message, descriptors: list[int]) -> Generation:
+    @property
+    def asleep(self) -> Backup | None:
+        """Where the bytes are; None while the memory is there."""
+        return None if self.current is None else self.current.backup
+
+    def switch(self, made: Message, order: Order, descriptors: list[int]) -> Generation:
         """What was made counts from here on."""
         old, number = self.current, 1
         if old is not None:
             self._olds.append(old)
             number = old.number + 1
-        self.current = Generation(number, made, descriptors)
+        self.current = Generation(number, made, order, descriptors)
         return self.current
 
     def close_olds(self, busy: Container[Generation | None]) -> None:
-        """Those attached keep the memory. busy: whose descriptors are being sent."""
+        """Attached processes keep the memory. busy: generations whose descriptors are being sent."""
         for old in [old for old in self._olds if old not in busy]:
             old.close()
             self._olds.remove(old)
@@ -70,10 +166,10 @@ class Kept:
             self.current.close()
 
 
-def sums(generations: Iterable[Generation]) -> Mapping[str, int]:
-    """UUID of a device -> bytes."""
-    found: dict[str, int] = {}
+def bytes_by_uuid(generations: Iterable[Generation]) -> Mapping[str, int]:
+    """UUID of a device -> bytes that these generations take of it now."""
+    total: dict[str, int] = {}
     for generation in generations:
-        for uuid, size in generation.made["bytes_by_uuid"].items():
-            found[uuid] = found.get(uuid, 0) + size
-    return found
+        for uuid, size in generation.made["bytes_by_uuid"].items() if generation.backup is None else ():
+            total[uuid] = total.get(uuid, 0) + size
+    return total

@@ -6,21 +6,26 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hipplan.errors import Diagnostic
-from hipplan.holders.generations import Generation
 from hipplan.processes.messages import peer
 from hipplan.processes.packets import Message, Talk
+
+if TYPE_CHECKING:
+    from hipplan.holders.generations import Generation
 
 REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
 REPLACED = b"replaced"
 """The packet for those who are attached to what the holder does not hold any more."""
 PATIENCE_S, ANSWER_S = 5.0, 30.0
 """How long somebody may take to ask, and to read an answer."""
+WAIT_MAX_S = 86400.0
+"""How long it may ask to wait, if not for ever."""
 _COMMAND_MAX = 200
+_SHOWN = 5
 
 
 class Guest:
@@ -32,8 +37,6 @@ class Guest:
         self.talk: Talk | None = Talk(link, None, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS)
         self.until: float | None = time.monotonic() + PATIENCE_S
         """When it has had time enough; None: it may wait."""
-        self.then: Callable[[], None] | None = None
-        """What comes when its talk is done."""
         self.wants: Message = {}
         """Its request, once it is read."""
         self.descriptors: list[int] = []
@@ -48,6 +51,11 @@ class Guest:
     def listens(self) -> bool:
         """Whether its request is still to come."""
         return self.talk is not None and not self.wants
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is being sent an answer, and that is all that it wants."""
+        return self.talk is not None and bool(self.wants) and self.generation is None
 
     def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Begins an answer."""
@@ -88,6 +96,26 @@ def command_of(process: int) -> str:
         words = Path(f"/proc/{process}/cmdline").read_bytes()[: 4 * _COMMAND_MAX].split(b"\0")
         return " ".join(b" ".join(words).decode(errors="replace").split())[:_COMMAND_MAX]
     return ""
+
+
+def wait_of(request: Message) -> float | None:
+    """How many seconds a request may wait for others; None: for ever. Raises ValueError, KeyError, TypeError."""
+    wait_s = request["wait_s"]
+    if wait_s is None:
+        return None
+    if not 0 <= wait_s <= WAIT_MAX_S:
+        raise ValueError("no time to wait")
+    return float(wait_s)
+
+
+def in_use(name: str, attached: Sequence[Guest], want: str) -> Message:
+    """The answer to who wants to end the holder, or have it sleep, while processes are attached."""
+    processes = ", ".join(f"{guest.pid} ({guest.described()['command'] or '?'})" for guest in attached[:_SHOWN])
+    more = f" and {len(attached) - _SHOWN} more" if len(attached) > _SHOWN else ""
+    hint = "--wait waits until they detach"
+    if want == "down":
+        hint += "; --force ends it now, and they keep the memory that they map"
+    return refused("HP453", f"processes are attached to the holder '{name}'", f"process {processes}{more}", hint)
 
 
 def refused(code: str, summary: str, why: str = "", hint: str = "") -> Message:

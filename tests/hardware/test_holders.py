@@ -156,6 +156,32 @@ def test_a_holder_takes_no_device_memory_of_its_own(machine: Machine, up: Up) ->
     assert SIZE <= held <= SIZE + machine.slack
 
 
+def test_a_holder_that_sleeps_frees_its_memory_and_has_the_same_bytes_again(machine: Machine, up: Up) -> None:
+    """HIPPLAN_HELD bytes go to host memory and back; the speed is printed."""
+    counts_others = not machine.simulated and "KFDSIM_MACHINE" not in os.environ
+    machine.slack = 2 * MIB
+    before = machine.runtime.memory_info(0)[0]
+    up(plan())
+    held = before - machine.runtime.memory_info(0)[0]
+    first = client("some")["addresses"]
+    wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
+    began = time.perf_counter()
+    assert run(["sleep", "held", "--quiet"]) == 0
+    slept = time.perf_counter()
+    assert asking.status("held")["asleep"] == {"kept": "host", "bytes": SIZE}
+    if counts_others:
+        assert held >= SIZE
+        assert abs(machine.runtime.memory_info(0)[0] - before) <= machine.slack
+    woken_from = time.perf_counter()
+    assert run(["wake", "held", "--quiet"]) == 0
+    woke = time.perf_counter()
+    print(f"{SIZE / 1e9:.2f} GB: sleep {slept - began:.2f} s, wake {woke - woken_from:.2f} s")
+    if counts_others:
+        assert before - machine.runtime.memory_info(0)[0] >= SIZE
+    found = client("whole")
+    assert (found["differing"], found["drift"], found["addresses"]) == (0, 0, first)
+
+
 def test_who_replaces_needs_room_beside_the_old(machine: Machine, up: Up, capfd: Any, tmp_path: Path) -> None:
     up(plan())
     large = plan()

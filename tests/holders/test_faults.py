@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hipplan
-from hipplan.holders.filler import ToHolder, fill, prepared
+from hipplan.holders.filler import ToHolder, fill, prepared, restore, save
+from hipplan.holders.generations import Backup
 from hipplan.language.loader import load
 from hipplan.machines.runtimes import choose
-from hipplan.processes.packets import Gone, Late, Line
+from hipplan.processes.packets import Gone, Late, Line, Received
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
 from tests.faults.harness import FOR_EVER, ONCE, RELEASES, Phase, as_release, calls_of, sweep_codes, sweep_undo
@@ -24,31 +27,32 @@ from tests.holders.conftest import PLAN
 from tests.holders.test_holders import attached, until
 
 WAIT_S = 20.0
+FILL = {"task": "fill", "beside": {}}
 
 
 class HolderEnd:
-    """What a filler talks to: it hears all, and keeps nothing."""
+    """What a filler talks to: it hears all, and keeps the last result if it is told to."""
 
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        self.made: Any = None
-        self.descriptors = 0
-        self._line = Line(ours)
-        self._thread = threading.Thread(target=self._listen)
+    def __init__(self, request: Any, descriptors: Sequence[int] = (), *, keeps: bool = False) -> None:
+        own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end.setblocking(False)
+        self.result = Received({})
+        self._keeps = keeps
+        self._line = Line(own_end)
+        self._thread = threading.Thread(target=self._listen, args=(request, descriptors))
         self._thread.start()
-        self.filler = ToHolder(theirs.detach())
+        self.filler = ToHolder(other_end.detach())
 
-    def _listen(self) -> None:
+    def _listen(self, request: Any, descriptors: Sequence[int]) -> None:
         end = time.monotonic() + WAIT_S
-        said = {"held": {}}
         with contextlib.suppress(Gone, Late):
             while True:
-                received = self._line.exchange(said, end)
-                said = None  # type: ignore[assignment]
-                self.made = received.message.get("made", self.made)
-                self.descriptors += len(received.descriptors)
-                received.close()
+                received = self._line.exchange(request, end, descriptors=descriptors)
+                request, descriptors = None, ()
+                if self._keeps and "done" not in received.message:
+                    self.result = received
+                else:
+                    received.close()
 
     def close(self) -> None:
         self.filler.close()
@@ -66,15 +70,99 @@ class Fill(Phase):
     name = "fill"  # type: ignore[assignment]
 
     def begin(self) -> HolderEnd:
-        return HolderEnd()
+        return HolderEnd(FILL)
 
     def act(self, state: HolderEnd) -> None:
-        chosen = choose("sim")
-        program = prepared(load(PLAN), chosen, None, None, state.filler.held)
-        fill(program, chosen, state.filler, locked=False, on_bytes=_ignored, on_progress=_ignored)
+        _fill(state)
 
     def end(self, state: HolderEnd) -> None:
         state.close()
+
+
+def _fill(state: HolderEnd) -> None:
+    chosen = choose("sim")
+    program = prepared(load(PLAN), chosen, None, None, state.filler.beside)
+    fill(program, chosen, state.filler, locked=False, on_bytes=_ignored, on_progress=_ignored)
+
+
+def _held() -> Received:
+    """What a filler has made: its description, and descriptors of its memory."""
+    end = HolderEnd(FILL, keeps=True)
+    _fill(end)
+    end.close()
+    return end.result
+
+
+class Save(Phase):
+    """All that a filler does for a holder that goes to sleep."""
+
+    name = "save"  # type: ignore[assignment]
+
+    def __init__(self, sim: Simulator) -> None:
+        super().__init__(sim)
+        self.held = _held()
+        self.program = self.held.message["made"]["program"]
+        self.size = self.held.message["made"]["size"]
+
+    def begin(self) -> tuple[HolderEnd, Backup]:
+        backup = Backup("host", self.size)
+        request = {"task": "save", "program": self.program}
+        return HolderEnd(request, [*self.held.descriptors, backup.descriptor], keeps=True), backup
+
+    def act(self, state: tuple[HolderEnd, Backup]) -> None:
+        save(choose("sim"), state[0].filler, on_bytes=_ignored, on_progress=_ignored)
+
+    def check(self, state: tuple[HolderEnd, Backup], error: Any, call: str, code: str, lasting: bool) -> None:
+        if error is None:
+            a, b = struct.pack("f", 1) * 2**19, struct.pack("f", 2.5) * 2**19
+            assert sorted(_chunks(state[1])) == sorted([a, b, b"\7" * 2**21])
+
+    def end(self, state: tuple[HolderEnd, Backup]) -> None:
+        state[0].close()
+        assert state[0].result.message in ({}, {"saved": self.size})
+        state[1].close()
+
+    def close(self) -> None:
+        """Frees the memory that is saved."""
+        self.held.close()
+
+
+def _chunks(backup: Backup) -> list[bytes]:
+    return [os.pread(backup.descriptor, 2**21, at) for at in range(0, backup.size, 2**21)]
+
+
+class Restore(Save):
+    """All that a filler does for a holder that wakes."""
+
+    name = "restore"  # type: ignore[assignment]
+
+    def __init__(self, sim: Simulator) -> None:
+        super().__init__(sim)
+        state = super().begin()
+        super().act(state)
+        state[0].close()
+        self.backup = state[1]
+        self.backup.complete()
+        self.held.close()
+        self.before = _chunks(self.backup)
+
+    def begin(self) -> tuple[HolderEnd, Backup]:
+        request = {"task": "restore", "program": self.program, "beside": {}}
+        return HolderEnd(request, [self.backup.descriptor], keeps=True), self.backup
+
+    def act(self, state: tuple[HolderEnd, Backup]) -> None:
+        restore(choose("sim"), state[0].filler, on_bytes=_ignored, on_progress=_ignored)
+
+    def check(self, state: tuple[HolderEnd, Backup], error: Any, call: str, code: str, lasting: bool) -> None:
+        assert _chunks(self.backup) == self.before
+
+    def end(self, state: tuple[HolderEnd, Backup]) -> None:
+        state[0].close()
+        assert len(state[0].result.descriptors) == (3 if state[0].result.message else 0)
+        state[0].result.close()
+
+    def close(self) -> None:
+        self.backup.close()
 
 
 class Attach(Phase):
@@ -114,7 +202,7 @@ def quick(sim: Simulator, request: pytest.FixtureRequest) -> Iterator[Simulator]
     sim.runtime.set_retry_pause(1000)
 
 
-@pytest.mark.parametrize("phase", [Fill, Attach, Detach])
+@pytest.mark.parametrize("phase", [Fill, Attach, Detach, Save, Restore])
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 def test_each_call_fails(kept: int, quick: Simulator, phase: type[Phase], mode: str, tmp_path: Path) -> None:
     opened = descriptors(but="hipsim")
@@ -122,14 +210,18 @@ def test_each_call_fails(kept: int, quick: Simulator, phase: type[Phase], mode: 
     calls = calls_of(tried, tmp_path / "trace.jsonl")
     assert len(calls) > 10
     sweep_codes(tried, calls, mode)
+    if isinstance(tried, Save):
+        tried.close()
     assert descriptors(but="hipsim") == opened
     until(lambda: attached() == [])
 
 
-@pytest.mark.parametrize("phase", [Fill, Attach])
+@pytest.mark.parametrize("phase", [Fill, Attach, Save, Restore])
 def test_each_call_of_a_roll_back_fails(kept: int, quick: Simulator, phase: type[Phase], tmp_path: Path) -> None:
     if not WHOLE and quick.runtime.version >= 7_03_00000:
         pytest.skip("make reliability has both releases")
     tried = phase(quick)
     sweep_undo(tried, calls_of(tried, tmp_path / "trace.jsonl"), "hipErrorOutOfMemory")
+    if isinstance(tried, Save):
+        tried.close()
     until(lambda: attached() == [])

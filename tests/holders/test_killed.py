@@ -99,6 +99,62 @@ def test_a_filler_that_is_killed_while_it_replaces_leaves_the_old(
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
 
+@pytest.mark.parametrize("verb", ["sleep", "wake"])
+def test_a_filler_that_is_killed_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sim: Simulator, verb: str
+) -> None:
+    monkeypatch.setenv("HOLDERS_KILL", "file")
+    assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
+    if verb == "wake":
+        assert run(["sleep", "w", "--quiet"]) == 0
+    before = asking.status("w")
+    opened = len([*Path(f"/proc/{before['pid']}/fd").iterdir()])
+    for number in range(1, MOST, 1 if WHOLE else 2):
+        points["fillers that are killed"] += 1
+        (path.parent / "kill").write_text(f"filler:{number}")
+        code = run([verb, "w", "--quiet"])
+        said = capfd.readouterr().err
+        if code == 0:
+            break
+        assert code == 4
+        assert "signal 9" in said
+        now = asking.status("w")
+        assert (now["state"], now["asleep"]) == (before["state"], before["asleep"])
+        until(lambda: len([*Path(f"/proc/{before['pid']}/fd").iterdir()]) <= opened)
+    assert 2 < number < MOST - 1
+    (path.parent / "kill").write_text("")
+    assert run(["wake", "w", "--quiet"]) == 0
+    with hipplan.attach("w", answer=False) as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("verb", ["sleep", "wake"])
+def test_a_holder_that_is_killed_while_it_sleeps_or_wakes_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setenv("HOLDERS_KILL", "file")
+    for number in range(1, MOST, 1 if WHOLE else 3):
+        points["holders that are killed"] += 1
+        (path.parent / "kill").write_text("")
+        assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
+        if verb == "wake":
+            assert run(["sleep", "w", "--quiet"]) == 0
+        process = asking.status("w")["pid"]
+        (path.parent / "kill").write_text(f"holder:{number}")
+        os.kill(process, signal.SIGUSR1)
+        code = run([verb, "w", "--quiet"])
+        if code == 0:
+            os.kill(process, signal.SIGKILL)
+            break
+        assert code == 4
+        until(lambda: not about(path))
+        names.forget("w")
+    assert 3 < number < MOST - 1
+    until(lambda: not any(runs for _, _, runs in names.known()))
+    names.forget("w")
+
+
 def test_who_attaches_to_a_holder_that_is_killed_has_all_or_an_error(
     path: Path, monkeypatch: pytest.MonkeyPatch, sim: Simulator
 ) -> None:

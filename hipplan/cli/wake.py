@@ -1,0 +1,31 @@
+"""hipplan wake: restore the memory of a holder that sleeps, at the same addresses.
+
+It returns when all bytes are back. On any failure the holder stays asleep, and keeps its bytes.
+Exit code: 0 it is ready, 4 the device lacks memory, or a driver call failed and was rolled back, 5 something could not
+be given back, 130 interrupted; what was dropped is filled as by `hipplan up`, with its exit codes.
+
+Examples:
+  hipplan wake weights
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from hipplan.cli.arguments import Parser, format_option, not_empty, quiet_option
+from hipplan.cli.held import options_of, print_change
+
+
+def declare(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    quiet_option(parser)
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from hipplan.holders.asking import wake
+
+    sys.stdout.flush()
+    code, reply = wake(given.name, options=options_of(given), streams=(0, 1, 2))
+    return print_change(given, code, reply, "it stays asleep")

@@ -1,0 +1,426 @@
+"""A holder that sleeps: the device memory is free, the bytes survive, and come back at the same addresses."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import hipplan
+from hipplan.cli.main import run
+from hipplan.errors import HeldError
+from hipplan.holders import asking, names
+from tests.conftest import Simulator
+from tests.descriptors import descriptors
+from tests.holders.test_holders import Held, attached, code, f32, until
+from tests.holders.test_interrupts import command, state
+from tests.holders.test_killed import about
+from tests.pauses import Pause
+
+SIZE = 6 << 20
+"""Bytes that the plan holds."""
+SAVING = "hipMemImportFromShareableHandle@1"
+"""A call that only the filler makes that saves bytes."""
+SAVING_OR_RESTORING = "hipMemAddressReserve@3"
+"""A call that the filler that fills does not make: the plan has two ranges."""
+
+
+def files(process: int, name: str = "") -> list[str]:
+    """What a process has open, by a part of its name."""
+    found = []
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            found.append(str(descriptor.readlink()))
+        except FileNotFoundError:  # closed since
+            continue
+    return [file for file in found if name in file]
+
+
+def sleep(*arguments: str) -> int:
+    return run(["sleep", "w", "--quiet", *arguments])
+
+
+def through(pause: Pause, verb: str) -> None:
+    """Sleeps or wakes with a filler that comes to a pause."""
+    changing = command(verb, "w", "--quiet")
+    with pause.under_way():
+        assert state() == ("sleeping" if verb == "sleep" else "waking")
+    assert changing.wait() == 0
+
+
+def wake() -> int:
+    return run(["wake", "w", "--quiet"])
+
+
+def held_bytes() -> dict[str, bytes]:
+    with hipplan.attach("w", answer=False) as layout:
+        found = {f"{name} at {layout[name].address}": layout.read(name).tobytes() for name in ("model", "range[0]")}
+    until(lambda: attached() == [])
+    return found
+
+
+def test_what_slept_and_woke_has_the_same_bytes_at_the_same_addresses(held: Held, sim: Simulator) -> None:
+    held("--access", "rw")
+    chance = numpy.random.default_rng(7)
+    with hipplan.attach("w", access="rw", answer=False) as layout:
+        for name in ("model.a", "model.b"):
+            layout.write(name, chance.random((512, 1024), dtype="f4"))
+    until(lambda: attached() == [])
+    opened, before = descriptors(but="hipsim"), held_bytes()
+    for _ in range(2):
+        assert (sleep(), wake()) == (0, 0)
+        assert held_bytes() == before
+    with hipplan.attach("w", answer=False) as layout:
+        assert layout.verify().mismatches() == []
+        assert layout.lost == {}
+    assert [generation["generation"] for generation in asking.status("w")["generations"]] == [1]
+    assert sim.alive() == set()
+    assert descriptors(but="hipsim") == opened
+
+
+def test_the_holder_has_nothing_of_the_memory_while_it_sleeps(held: Held, sim: Simulator) -> None:
+    process = held()["pid"]
+    opened = len(files(process, "hipsim"))
+    assert opened == 3
+    assert sleep() == 0
+    assert files(process, "hipsim") == []
+    assert len(files(process, "hipplan-asleep")) == 1
+    assert asking.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
+    assert wake() == 0
+    assert len(files(process, "hipsim")) == opened
+    assert files(process, "hipplan-asleep") == []
+    assert asking.status("w")["asleep"] is None
+
+
+def test_memory_that_the_plan_maps_in_part_or_only_to_read_comes_back_whole(
+    folder: Path, tmp_path: Path, sim: Simulator
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("""hipplan: 1
+devices: {gpu: {count: 2}}
+allocations:
+  both: {device: gpu.0, size: 4MiB}
+  here: {device: host, size: 2MiB}
+  nowhere: {device: gpu.1, size: 2MiB}
+reservations:
+  written: {size: 4MiB, mappings: [{allocation: both, access: {gpu.0: rw}}]}
+  only_read: {size: 4MiB, mappings: [{allocation: both, access: {gpu.0: r}}]}
+  on_host: {size: 2MiB, mappings: [{allocation: here, access: {gpu.0: rw, host: rw}}]}
+contents: {"written[0]": {value: 3, dtype: u8}, "on_host[0]": {value: 5, dtype: u8}}
+""")
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    assert (sleep(), wake()) == (0, 0)
+    with hipplan.attach("w", answer=False) as layout:
+        for name, value in (("written[0]", 3), ("only_read[0]", 3), ("on_host[0]", 5)):
+            assert set(layout.read(name).tobytes()) == {value}
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+
+
+def test_bytes_that_wait_cannot_be_changed(held: Held) -> None:
+    process = held()["pid"]
+    assert sleep() == 0
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        if "hipplan-asleep" in str(descriptor.readlink()):
+            with open(descriptor, "r+b", buffering=0) as backup:  # noqa: PTH123
+                assert fcntl.fcntl(backup, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
+                with pytest.raises(PermissionError):
+                    backup.write(b"x")
+            break
+    else:
+        raise AssertionError("there is no backup")
+
+
+def test_what_sleeps_cannot_be_attached_to(held: Held, capfd: Any) -> None:
+    held()
+    assert sleep() == 0
+    with pytest.raises(HeldError) as caught:
+        hipplan.attach("w")
+    assert code(caught) == "HP441"
+    assert caught.value.diagnostics[0].hint == "hipplan wake w"
+    assert run(["attach", "w", "--", "true"]) == 4
+    assert "HP441" in capfd.readouterr().err
+    assert wake() == 0
+    hipplan.attach("w", answer=False).close()
+
+
+def test_sleep_and_wake_of_what_is_so_already_do_nothing(held: Held, capfd: Any) -> None:
+    held()
+    assert wake() == 0
+    assert (sleep(), sleep()) == (0, 0)
+    assert sleep("--keep", "drop") == 4
+    assert "HP441" in capfd.readouterr().err
+    assert (wake(), wake()) == (0, 0)
+    assert asking.status("w")["state"] == "ready"
+
+
+def test_sleep_is_refused_while_a_process_is_attached(held: Held, sim: Simulator, capfd: Any) -> None:
+    held()
+    with hipplan.attach("w", answer=False) as layout:
+        assert sleep() == 4
+        said = capfd.readouterr().err
+        assert "HP453" in said
+        assert str(os.getpid()) in said
+        assert "--force" not in said
+        assert sleep("--wait", "--timeout", "0.05") == 4
+        assert "HP453" in capfd.readouterr().err
+        assert asking.status("w")["state"] == "ready"
+        assert f32(layout, "model.b", sim) == {2.5}
+        assert run(["down", "w", "--wait", "--timeout", "0.05"]) == 4
+    assert run(["sleep", "w", "--timeout", "1"]) == 2
+
+
+def test_a_process_with_the_memory_before_keeps_nothing_awake(held: Held, plan: Path, sim: Simulator) -> None:
+    held()
+    with hipplan.attach("w", answer=False) as layout:
+        assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
+        assert (sleep(), wake()) == (0, 0)
+        assert f32(layout, "model.a", sim) == {1.0}
+        with hipplan.attach("w", answer=False, addresses="any") as other:
+            assert f32(other, "model.a", sim) == {5.0}
+
+
+def test_sleep_waits_and_lets_no_process_in_meanwhile(held: Held, sim: Simulator) -> None:
+    held()
+    with hipplan.attach("w", answer=False):
+        waiting = command("sleep", "w", "--wait", "--quiet")
+        until(lambda: state() == "sleeping")
+        with pytest.raises(HeldError) as caught:
+            hipplan.attach("w", addresses="any")
+        assert code(caught) == "HP441"
+        assert command("sleep", "w").wait() == 4  # one at a time
+    assert waiting.wait() == 0
+    assert state() == "asleep"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_whoever_waits_for_a_sleep_may_change_its_mind(held: Held, number: signal.Signals) -> None:
+    held()
+    with hipplan.attach("w", answer=False):
+        waiting = command("sleep", "w", "--wait")
+        until(lambda: state() == "sleeping")
+        waiting.send_signal(number)
+        waiting.wait()
+        until(lambda: state() == "ready")
+    assert sleep() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("verb", "call"), [("sleep", SAVING), ("wake", SAVING_OR_RESTORING)])
+def test_an_interrupted_sleep_or_wake_changes_nothing(
+    folder: Path, plan: Path, tmp_path: Path, sim: Simulator, verb: str, call: str, number: signal.Signals
+) -> None:
+    pause = Pause(tmp_path, call)
+    assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
+    if verb == "wake":
+        through(pause, "sleep")
+    before = asking.status("w")
+    interrupted = command(verb, "w")
+    with pause.under_way():
+        assert state() == ("sleeping" if verb == "sleep" else "waking")
+        for other in (["sleep", "w"], ["wake", "w"], ["replace", "w", str(plan)]):
+            assert command(*other).wait() == 4
+        interrupted.send_signal(number)
+        interrupted.wait()
+    assert interrupted.returncode == (130 if number == signal.SIGINT else -9)
+    until(lambda: state() == before["state"])
+    assert asking.status("w")["asleep"] == before["asleep"]
+    if verb == "wake":
+        through(pause, "wake")
+    with hipplan.attach("w", answer=False) as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+    until(lambda: not about(plan))
+
+
+def test_whoever_attaches_waits_while_it_wakes(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, SAVING_OR_RESTORING)
+    assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
+    through(pause, "sleep")
+    waking = command("wake", "w", "--quiet")
+    script = "import hipplan; print(hipplan.attach().read('model.b').max())"
+    with pause.under_way():
+        alone = [sys.executable, "-c", script]
+        by_verb = [sys.executable, "-m", "hipplan", "attach", "w", "--", *alone]
+        environment = os.environ | {names.VARIABLE: "w"}
+        clients = [
+            subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) for arguments in (alone, by_verb)
+        ]
+        assert [client.poll() for client in clients] == [None, None]
+    assert waking.wait() == 0
+    assert [client.communicate()[0] for client in clients] == [b"2.5\n"] * 2
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+
+
+def test_down_while_it_sleeps_or_wakes_frees_all(folder: Path, plan: Path, tmp_path: Path, capfd: Any) -> None:
+    pause = Pause(tmp_path, SAVING_OR_RESTORING)
+    assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
+    through(pause, "sleep")
+    waking = command("wake", "w")
+    with pause.under_way():
+        down = command("down", "w", "--quiet")
+        until(lambda: state() == "ending")
+    assert (down.wait(), waking.wait()) == (0, 143)
+    until(lambda: not about(plan))
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    assert sleep() == 0
+    assert run(["down", "w"]) == 0
+    assert "6MiB on host freed" in capfd.readouterr().out
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    assert sleep("--keep", "drop") == 0
+    assert run(["down", "w"]) == 0
+    assert "nothing freed" in capfd.readouterr().out
+
+
+def test_replace_wakes_with_the_new_and_frees_the_backup(held: Held, plan: Path, sim: Simulator) -> None:
+    process = held()["pid"]
+    assert sleep() == 0
+    wrong = plan.with_name("wrong.yaml")
+    wrong.write_text("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n")
+    assert run(["replace", "w", str(wrong)]) == 2
+    assert asking.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
+    assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
+    assert files(process, "hipplan-asleep") == []
+    with hipplan.attach("w", answer=False) as layout:
+        assert f32(layout, "model.a", sim) == {5.0}
+
+
+def test_what_sleeps_makes_room_for_another(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    plan = tmp_path / "large.yaml"
+    plan.write_text("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 120GiB}}\n")
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    assert run(["replace", "w", str(plan)]) == 3
+    assert sleep("--keep", "drop") == 0
+    assert run(["replace", "w", str(plan), "--quiet"]) == 0
+    assert run(["down", "w", "--quiet"]) == 0
+
+
+def test_bytes_that_the_host_has_no_room_for_stay_where_they_are(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    plan = tmp_path / "large.yaml"
+    region = "{device: gpu.0, size: 140GiB, chunk: 35GiB}"
+    plan.write_text(f"hipplan: 1\ndevices: {{gpu: {{count: 1}}}}\nregions: {{x: {region}}}\n")
+    if os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") > 140 << 30:
+        pytest.skip("this machine has room for 140 GiB")
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    capfd.readouterr()
+    assert sleep() == 3
+    said = capfd.readouterr().err
+    assert "HP303" in said
+    assert "140GiB are needed" in said
+    status = asking.status("w")
+    assert (status["state"], status["asleep"]) == ("ready", None)
+    assert "sleeping failed" in status["failed"]
+    assert files(status["pid"], "hipplan-asleep") == []
+    assert run(["down", "w", "--quiet"]) == 0
+
+
+def test_what_is_dropped_is_filled_anew(held: Held, sim: Simulator) -> None:
+    held("--var", "value=3")
+    before = held_bytes()
+    assert sleep("--keep", "drop") == 0
+    assert asking.status("w")["asleep"] == {"kept": "drop", "bytes": 0}
+    assert wake() == 0
+    assert held_bytes() == before
+
+
+def test_a_plan_that_has_changed_cannot_take_the_place_of_what_was_dropped(
+    held: Held, plan: Path, sim: Simulator, capfd: Any
+) -> None:
+    held()
+    assert sleep("--keep", "drop") == 0
+    text = plan.read_text()
+    for other, codes in ((text.replace("2.5", "3.5"), "HP441"), ("hipplan: 2\n", "HP1"), (None, "HP001")):
+        plan.unlink(missing_ok=True)
+        if other is not None:
+            plan.write_text(other)
+        assert wake() != 0
+        assert codes in capfd.readouterr().err
+        assert asking.status("w")["state"] == "asleep"
+    plan.write_text(text)
+    assert wake() == 0
+    with hipplan.attach("w", answer=False) as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+
+
+def test_what_processes_may_have_written_is_not_dropped(held: Held, capfd: Any) -> None:
+    held("--access", "rw")
+    assert sleep("--keep", "drop") == 4
+    said = capfd.readouterr().err
+    assert "HP440" in said
+    assert "--keep host" in said
+    assert asking.status("w")["state"] == "ready"
+
+
+def test_what_the_plan_lets_processes_write_is_not_dropped(held: Held, plan: Path, capfd: Any) -> None:
+    plan.write_text(plan.read_text().replace("    chunk: 2MiB\n", "    chunk: 2MiB\n    attached: rw\n"))
+    held()
+    assert sleep("--keep", "drop") == 4
+    assert "'model' (attached: rw)" in capfd.readouterr().err
+    assert run(["down", "w", "--quiet"]) == 0
+    held("--access", "r")
+    assert sleep("--keep", "drop") == 0
+
+
+def test_what_came_from_standard_input_is_not_dropped(folder: Path, plan: Path, capfd: Any) -> None:
+    up = [sys.executable, "-m", "hipplan", "up", "-", "--name", "w", "--quiet"]
+    assert subprocess.run(up, input=plan.read_bytes(), check=False).returncode == 0
+    assert sleep("--keep", "drop") == 4
+    assert "standard input" in capfd.readouterr().err
+    assert (sleep(), wake()) == (0, 0)
+    assert run(["down", "w", "--quiet"]) == 0
+
+
+def test_a_folder_that_has_gone_is_no_obstacle(folder: Path, plan: Path, tmp_path: Path) -> None:
+    going = tmp_path / "going"
+    going.mkdir()
+    up = [sys.executable, "-m", "hipplan", "up", str(plan), "--name", "w", "--quiet"]
+    assert subprocess.run(up, cwd=going, check=False).returncode == 0
+    going.rmdir()
+    assert (sleep(), wake()) == (0, 0)
+    assert run(["down", "w", "--quiet"]) == 0
+
+
+def test_ps_says_what_sleeps_and_where_its_bytes_are(held: Held, capsys: Any) -> None:
+    held()
+    assert run(["sleep", "w"]) == 0
+    assert "w: asleep; weights, 6MiB in host memory, process" in capsys.readouterr().out
+    assert run(["ps"]) == 0
+    shown = capsys.readouterr().out
+    assert "w: asleep, process" in shown
+    assert "6MiB in host memory" in shown
+    assert run(["ps", "--format", "json"]) == 0
+    (holder,) = json.loads(capsys.readouterr().out)["holders"]
+    assert (holder["state"], holder["asleep"]) == ("asleep", {"kept": "host", "bytes": SIZE})
+    assert run(["wake", "w", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "ready"
+
+
+def test_verify_knows_that_it_sleeps(held: Held, capsys: Any) -> None:
+    process = held()["pid"]
+    assert sleep() == 0
+    assert run(["verify", str(process), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differ"] == 0
+    assert wake() == 0
+    assert run(["verify", str(process), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checks"] == 3
+
+
+def test_a_holder_that_is_killed_asleep_takes_its_backup_along(held: Held) -> None:
+    process = held()["pid"]
+    assert sleep() == 0
+    os.kill(process, signal.SIGKILL)
+    until(lambda: not any(runs for _, _, runs in names.known()))
+    for other in Path("/proc").iterdir():
+        if other.name.isdigit():
+            try:
+                assert files(int(other.name), "hipplan-asleep") == []
+            except OSError:
+                continue
+    held()
