@@ -60,7 +60,7 @@ class stopwatch {
 
 }  // namespace
 
-/// What there was since the last time this was asked.
+/// The calls since the last time that this was called.
 PUBLIC void counted(std::int64_t* how_many, std::int64_t* ns) {
   *how_many = calls.exchange(0);
   *ns = nanoseconds.exchange(0);

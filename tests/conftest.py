@@ -45,9 +45,9 @@ class Simulator:
 
     def _use_owner_of(self, address: int) -> None:
         """A copy of pageable memory is the current GPU's: that of the memory may touch it."""
-        found = (ctypes.c_int * 8)()
-        self._hip.hipPointerGetAttributes(found, ctypes.c_void_p(address))
-        self._hip.hipSetDevice(found[1])
+        result = (ctypes.c_int * 8)()
+        self._hip.hipPointerGetAttributes(result, ctypes.c_void_p(address))
+        self._hip.hipSetDevice(result[1])
 
     def write(self, address: int, data: bytes) -> None:
         self._use_owner_of(address)
@@ -64,25 +64,25 @@ class Simulator:
 
     def ledger(self) -> dict[str, Any]:
         """Everything alive, as the simulator itself counts it."""
-        found: dict[str, Any] = json.loads(self.runtime.ledger())
-        return found
+        ledger: dict[str, Any] = json.loads(self.runtime.ledger())
+        return ledger
 
     def alive(self) -> set[Key]:
         """The objects somebody made and nobody gave back. Memory that only a mapping holds is not one."""
         ledger = self.ledger()
-        found = {("allocation", a["handle"]) for a in ledger["allocations"] if a["references"]}
+        collected = {("allocation", a["handle"]) for a in ledger["allocations"] if a["references"]}
         for noun in ("reservation", "mapping", "buffer"):
-            found |= {(noun, one["address"]) for one in ledger[f"{noun}s"]}
-        found |= {("stream", stream["stream"]) for stream in ledger["streams"]}
-        return found | {("peer", f"{peer['device']}->{peer['peer']}") for peer in ledger["peers"]}
+            collected |= {(noun, item["address"]) for item in ledger[f"{noun}s"]}
+        collected |= {("stream", stream["stream"]) for stream in ledger["streams"]}
+        return collected | {("peer", f"{peer['device']}->{peer['peer']}") for peer in ledger["peers"]}
 
     def free_everything(self, but: Collection[Key] = ()) -> None:
-        """Gives back what a test leaked on purpose, through the C ABI alone."""
+        """Free what a test leaked on purpose, through the C ABI alone."""
         self.runtime.arm_faults("")
         hip, ledger = self._hip, self.ledger()
         for noun, where in (("mapping", "address"), ("reservation", "address"), ("allocation", "handle"),
                             ("buffer", "address"), ("stream", "stream")):  # fmt: skip
-            ledger[f"{noun}s"] = [one for one in ledger[f"{noun}s"] if (noun, one[where]) not in but]
+            ledger[f"{noun}s"] = [item for item in ledger[f"{noun}s"] if (noun, item[where]) not in but]
 
         def done(code: int) -> None:
             assert code == 0
@@ -110,19 +110,19 @@ def _pointer(text: str) -> ctypes.c_void_p:
 
 def keys_of(failures: Iterable[Any]) -> set[Key]:
     """What the failures of an undo say is left, in the words of the ledger."""
-    found = set()
+    collected = set()
     for failure in failures:
         noun = {"hipMemRelease": "allocation", "hipMemAddressFree": "reservation", "hipMemUnmap": "mapping"}
         if not failure.lost or failure.is_change:
             continue
         if "peer access" in failure.identity:
-            found.add(("peer", "->".join(re.findall(r"device (\d+)", failure.identity))))
+            collected.add(("peer", "->".join(re.findall(r"device (\d+)", failure.identity))))
         elif "stream" in failure.identity:
-            found.add(("stream", re.findall(r"stream=(0x[0-9a-f]+)", failure.arguments)[0]))
+            collected.add(("stream", re.findall(r"stream=(0x[0-9a-f]+)", failure.arguments)[0]))
         else:
             where = re.findall(r"0x[0-9a-f]+", f"{failure.identity} {failure.arguments}")
-            found.add((noun.get(failure.call, "buffer"), where[-1]))
-    return found
+            collected.add((noun.get(failure.call, "buffer"), where[-1]))
+    return collected
 
 
 def pytest_collection_finish() -> None:

@@ -24,10 +24,10 @@ def set_access(layout: Layout, mapping: str, *rights: tuple[int, str]) -> None:
 
 
 class Making:
-    """Rows run straight away, with no plan: what they make is given back when the last reference has gone."""
+    """Rows run straight away, with no plan: what they make is freed with the last reference."""
 
     def __init__(self, runtime: _core.Runtime, *rows: tuple[Any, ...]) -> None:
-        """Raises what a row raises; what was made before it is given back."""
+        """Raises what a row raises, after freeing what earlier rows made."""
         slots = 1 + max(row[2] for row in rows)
         book = _core.LeaseBook()
         self.holdings = _core.Holdings(_core.Retired(runtime, book), book)

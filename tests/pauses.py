@@ -25,7 +25,7 @@ def wait_until(reached: Callable[[], object], what: str) -> None:
 
 
 class Pause:
-    """One driver call ("hipMemMap@1") that waits until it is let go. `rule` is what the interceptor is given."""
+    """One driver call ("hipMemMap@1") that waits until it is released. `rule` is what the interceptor is given."""
 
     def __init__(self, folder: Path, call: str) -> None:
         self.call = call

@@ -29,13 +29,13 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
-    found: set[str] = set()
+    collected: set[str] = set()
     waiting = [start]
     while waiting:
-        for module in graph[waiting.pop()] - found:
-            found.add(module)
+        for module in graph[waiting.pop()] - collected:
+            collected.add(module)
             waiting.append(module)
-    return found
+    return collected
 
 
 def test_there_is_no_import_circle() -> None:
@@ -47,6 +47,6 @@ def test_there_is_no_import_circle() -> None:
 
 
 def test_cpp_imports_no_module_of_hipplan() -> None:
-    found = {path.name: set(re.findall(r'import\("(hipplan\.[\w.]+)"\)', path.read_text())) for path in CPP}
+    collected = {path.name: set(re.findall(r'import\("(hipplan\.[\w.]+)"\)', path.read_text())) for path in CPP}
 
-    assert {name: modules for name, modules in found.items() if modules} == {}
+    assert {name: modules for name, modules in collected.items() if modules} == {}

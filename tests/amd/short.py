@@ -78,7 +78,7 @@ LIFE: dict[str, Letter] = {
     "0 may": [allow(0, PIECE, (0, READ_WRITE))],
     "1 may read": [allow(0, PIECE, (1, READ))],
     "both may, everywhere": [allow(0, 2 * PIECE, (0, READ_WRITE), (1, READ_WRITE))],
-    "nobody may": [allow(0, PIECE, (0, NONE), (1, NONE))],
+    "no device may": [allow(0, PIECE, (0, NONE), (1, NONE))],
     "9 may": [allow(0, PIECE, (9, READ_WRITE))],
     "who may": [["hipMemGetAccess", [["out", "Q"], ["location", 1, 0], at("r0")]]],
     "unmap": [unmap(0)],

@@ -1,4 +1,4 @@
-"""Every plan on AMD's own library, many times over: applied, read back, changed in place, and given back wholly.
+"""Every plan on AMD's own library, many times over: applied, read back, changed in place, and freed completely.
 
 The times count: HIP 7.0 to 7.2 refuse hipMemSetAccess by the order of heap addresses, which differs from one time to
 the next. A page fault of a GPU ends the test's process.

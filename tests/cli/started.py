@@ -58,10 +58,10 @@ class Started:
 
     def __init__(self) -> None:
         self._variables = _not_ours(os.environ)
-        self._socket, theirs = socket.socketpair()
-        line = [sys.executable, "-m", "tests.cli.started", str(theirs.fileno())]
-        self._process = subprocess.Popen(line, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[2])
-        theirs.close()
+        self._socket, peer = socket.socketpair()
+        line = [sys.executable, "-m", "tests.cli.started", str(peer.fileno())]
+        self._process = subprocess.Popen(line, pass_fds=[peer.fileno()], cwd=Path(__file__).parents[2])
+        peer.close()
 
     def fits(self, variables: dict[str, str]) -> bool:
         return _not_ours(variables) == self._variables
@@ -71,8 +71,8 @@ class Started:
     ) -> subprocess.CompletedProcess[str]:
         """With pipes as its standard streams."""
         pipes = [os.pipe() for _ in STREAMS]
-        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
-        said = ["", ""]
+        child_ends = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        answers = ["", ""]
 
         def write() -> None:
             try:
@@ -83,18 +83,18 @@ class Started:
 
         def read(number: int) -> None:
             with open(pipes[number][0], encoding="utf-8") as file:  # noqa: PTH123
-                said[number - 1] = file.read()
+                answers[number - 1] = file.read()
 
         threads = [threading.Thread(target=write), *(threading.Thread(target=read, args=(n,)) for n in (1, 2))]
         for thread in threads:
             thread.start()
-        self._ask(arguments, variables, cwd, theirs)
-        for descriptor in theirs:
+        self._ask(arguments, variables, cwd, child_ends)
+        for descriptor in child_ends:
             os.close(descriptor)
         code = self._answer().code
         for thread in threads:
             thread.join()
-        return subprocess.CompletedProcess(arguments, code, *said)
+        return subprocess.CompletedProcess(arguments, code, *answers)
 
     def run_on(
         self, arguments: list[str], streams: Sequence[int | None], variables: dict[str, str], cwd: Path | None = None

@@ -1,4 +1,4 @@
-"""One run tells all that can be told: a mistake hides no mistake of another object, and makes none up."""
+"""One run reports all errors: an error hides no error of another object, and causes no false ones."""
 
 from __future__ import annotations
 
@@ -139,14 +139,14 @@ def test_all_errors_are_reported_and_nothing_else(text: str, expected: list[str]
     (tmp_path / "plan.yaml").write_text(text)
     done = hipplan("validate", "plan.yaml", "--machine", "sim-2", "--format", "json", cwd=tmp_path)
     (file,) = json.loads(done.stdout)["files"]
-    found = [
+    results = [
         f"{diagnostic['span']['line']}:{diagnostic['code']}"
         for diagnostic in file["diagnostics"]
         if diagnostic["severity"] == "error"
     ]
 
-    assert list(dict.fromkeys(found)) == expected
-    assert done.returncode == (3 if all("HP3" in one or "HP212" in one for one in expected) else 2)
+    assert list(dict.fromkeys(results)) == expected
+    assert done.returncode == (3 if all("HP3" in item or "HP212" in item for item in expected) else 2)
     assert "Traceback" not in done.stderr
 
 

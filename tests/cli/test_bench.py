@@ -22,13 +22,13 @@ def profile(devices: int) -> dict[str, str]:
 
 def test_every_pair_of_devices_is_measured(hipplan: Run) -> None:
     done = hipplan(*SMALL, "--format", "json")
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert (told["event"], told["runtime"], told["size"], told["repeats"]) == ("bench", "sim", 2**20, 2)
-    assert [(cell["source"], cell["to"]) for cell in told["cells"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert all(cell["bandwidth"] > 0 < cell["latency"] for cell in told["cells"])
-    assert all(cell["plain_bandwidth"] is None for cell in told["cells"])
+    assert (report["event"], report["runtime"], report["size"], report["repeats"]) == ("bench", "sim", 2**20, 2)
+    assert [(cell["source"], cell["to"]) for cell in report["cells"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(cell["bandwidth"] > 0 < cell["latency"] for cell in report["cells"])
+    assert all(cell["plain_bandwidth"] is None for cell in report["cells"])
 
 
 def test_ordinary_buffers_beside_it(hipplan: Run) -> None:
@@ -103,8 +103,8 @@ def test_a_terminal_gets_a_progress_bar() -> None:
     master, slave = pty.openpty()
     done = subprocess.run(command(*SMALL), stdout=subprocess.PIPE, stderr=slave, timeout=600)
     os.close(slave)
-    told = os.read(master, 65536).decode()
+    output = os.read(master, 65536).decode()
     os.close(master)
 
     assert done.returncode == 0
-    assert "copying" in told
+    assert "copying" in output

@@ -35,14 +35,14 @@ def test_it_works_anywhere(hipplan: Run) -> None:
 
 def test_programs_get_facts_and_findings(rocm: dict[str, str], hipplan: Run) -> None:
     done = hipplan("doctor", "--runtime", "amd", "--format", "json", env=rocm)
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
 
     assert done.returncode == 0, done
-    assert told["format_version"] == 1
-    assert {*told["facts"]} == {"system", "libraries", "environment", "runtimes"}
-    assert len(told["facts"]["runtimes"]["amd"]["machine"]["devices"]) == 1
-    assert told["facts"]["environment"]["CUDA_VISIBLE_DEVICES"] == "0"
-    for finding in told["findings"]:
+    assert report["format_version"] == 1
+    assert {*report["facts"]} == {"system", "libraries", "environment", "runtimes"}
+    assert len(report["facts"]["runtimes"]["amd"]["machine"]["devices"]) == 1
+    assert report["facts"]["environment"]["CUDA_VISIBLE_DEVICES"] == "0"
+    for finding in report["findings"]:
         assert {*finding} == {"level", "topic", "summary", "do", "why"}
         assert finding["do"]
 

@@ -40,12 +40,12 @@ TERMINALS: list[dict[str, str]] = [
 @pytest.mark.parametrize("variables", TERMINALS, ids=str)
 def test_a_terminal_that_cannot_show_a_name(variables: dict[str, str], folder: Path, hipplan: Run) -> None:
     shown = hipplan("preview", folder / "good.yaml", "--machine", "sim-2", env=variables)
-    told = hipplan("validate", folder / "wrong.yaml", env=variables)
+    result = hipplan("validate", folder / "wrong.yaml", env=variables)
 
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.startswith(("pl\u00e4n on sim-2", "pl\\xe4n on sim-2", "\x1b"))
-    assert told.returncode == 2
-    assert "error[HP106]" in told.stderr
+    assert result.returncode == 2
+    assert "error[HP106]" in result.stderr
 
 
 def test_the_text_of_a_plan_draws_nothing_on_the_terminal_and_forges_no_line(folder: Path, hipplan: Run) -> None:
@@ -66,9 +66,9 @@ def test_the_text_of_a_plan_draws_nothing_on_the_terminal_and_forges_no_line(fol
         ["fmt", "--check", folder],
     ):
         done = hipplan(*line)
-        said = done.stdout + done.stderr
-        assert "\x1b" not in said, line
-        assert not any(printed.strip().startswith("FAKE") for printed in said.splitlines()), line
+        output = done.stdout + done.stderr
+        assert "\x1b" not in output, line
+        assert not any(printed.strip().startswith("FAKE") for printed in output.splitlines()), line
 
 
 def test_a_failure_is_reported_to_programs_too(folder: Path, hipplan: Run) -> None:
@@ -90,10 +90,10 @@ def test_a_failure_is_reported_to_programs_too(folder: Path, hipplan: Run) -> No
     ]
     for line, code, first in cases:
         done = hipplan(*line, "--format", "json", env=fail)
-        (told,) = map(json.loads, done.stdout.splitlines())
-        assert (done.returncode, told["event"], told["exit_code"]) == (code, "failed", code), line
-        assert told["format_version"] == 1
-        assert told["diagnostics"][0]["code"] == first, line
+        (report,) = map(json.loads, done.stdout.splitlines())
+        assert (done.returncode, report["event"], report["exit_code"]) == (code, "failed", code), line
+        assert report["format_version"] == 1
+        assert report["diagnostics"][0]["code"] == first, line
         assert f"error[{first}]" in done.stderr
 
 
@@ -166,9 +166,9 @@ def with_output(started: Started, output: int, folder: Path, *arguments: object)
     """Exit code and standard error of a run of PINNED, whose standard output is this descriptor."""
     plan, err = folder / "plan.json", folder / "err"
     plan.write_text(PINNED)
-    with plan.open() as read, err.open("w") as told:
+    with plan.open() as read, err.open("w") as reported:
         given = [str(argument) for argument in arguments]
-        code = started.run_on(given, (read.fileno(), output, told.fileno()), dict(os.environ)).code
+        code = started.run_on(given, (read.fileno(), output, reported.fileno()), dict(os.environ)).code
     return code, err.read_text()
 
 
@@ -177,11 +177,11 @@ def test_a_full_disk_is_no_bug_and_does_not_keep_memory_from_being_saved(folder:
     save = ("apply", "-", "--once", "--runtime", "sim", "--save", f"b={saved}")
     for line in (("machine", "list"), ("preview", "-", "--machine", "sim-2"), save):
         with Path("/dev/full").open("w") as full:
-            code, told = with_output(started, full.fileno(), folder, *line)
+            code, reported = with_output(started, full.fileno(), folder, *line)
 
-        assert code == 2, told
-        assert told.splitlines()[-1].startswith("hipplan: error: the output cannot be written: No space left")
-        assert "Traceback" not in told
+        assert code == 2, reported
+        assert reported.splitlines()[-1].startswith("hipplan: error: the output cannot be written: No space left")
+        assert "Traceback" not in reported
     assert saved.stat().st_size >= 4096
 
 
@@ -302,12 +302,12 @@ def test_standard_input_that_is_closed_is_reported(verb: str, started: Started, 
 
 
 def test_an_object_that_could_not_be_restored_has_the_exit_code_of_a_leak(hipplan: Run) -> None:
-    """All objects are given back, and the thread's current device is another one."""
-    told = "nothing leaked\n  not restored: the thread's current device could not be set back to 0"
+    """Everything is freed, but the thread's current device has changed."""
+    message = "nothing leaked\n  not restored: the thread's current device could not be set back to 0"
     outcomes = set()
     for nth in range(3, 7):  # the calls before that measure the machine
         twice = f"hipSetDevice@{nth}=hipErrorUnknown; hipSetDevice@{nth + 1}=hipErrorUnknown"
         faults = {"HIPSIM_FAIL": f"{twice}; hipMemMap@1=hipErrorUnknown"}
         done = hipplan("apply", ROOT / "plans" / "quickstart.yaml", "--once", "--runtime", "sim", env=faults)
-        outcomes.add((told in done.stderr, done.returncode))
+        outcomes.add((message in done.stderr, done.returncode))
     assert outcomes == {(True, 5), (False, 4)}

@@ -48,7 +48,7 @@ def files(started: Started, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         ),
     }
     for name, line in writes.items():
-        done = started.run([str(one) for one in line], "", dict(os.environ), None)
+        done = started.run([str(item) for item in line], "", dict(os.environ), None)
         assert done.returncode == 0, done.stderr
         out[name] = folder / name
         out[name].write_text(done.stdout)

@@ -76,11 +76,11 @@ SANITIZED = 4 if "HIPPLAN_SANITIZER" in os.environ else 1
 
 def measured(started: Started, *arguments: object, cwd: Path) -> tuple[str, Ended]:
     """What one run says, and what it takes."""
-    with (cwd / "said").open("w+") as said, Path(os.devnull).open() as nothing:
-        streams = (nothing.fileno(), said.fileno(), said.fileno())
+    with (cwd / "said").open("w+") as answer, Path(os.devnull).open() as nothing:
+        streams = (nothing.fileno(), answer.fileno(), answer.fileno())
         ended = started.run_on([*map(str, arguments)], streams, dict(os.environ), cwd)
-        said.seek(0)
-        return said.read(), ended
+        answer.seek(0)
+        return answer.read(), ended
 
 
 @pytest.fixture
@@ -95,23 +95,23 @@ def _hold(
     (folder / "plan.yaml").write_text(f"hipplan: 1\n{text}\n")
     out = []
     for verb, *more in verbs:
-        said, ended = measured(started, verb, "plan.yaml", *more, cwd=folder)
+        answer, ended = measured(started, verb, "plan.yaml", *more, cwd=folder)
         within = ended.seconds < most[0] * SANITIZED, ended.mib < most[1] * SANITIZED
         assert within == (True, True), (verb, more, ended)
-        assert "Traceback" not in said, said[-3000:]
-        out.append((ended.code, said))
+        assert "Traceback" not in answer, answer[-3000:]
+        out.append((ended.code, answer))
     return out
 
 
 @pytest.mark.parametrize("text", PAST.values(), ids=PAST)
 def test_an_expansion_past_the_limit_is_one_error_and_takes_nothing(text: str, hold: Hold) -> None:
-    (told,) = hold(text, SMALL, [["preview", "--machine", "sim-2"]])
-    code, said = told
+    (outputs,) = hold(text, SMALL, [["preview", "--machine", "sim-2"]])
+    code, answer = outputs
 
-    assert code == 2, said[:2000]
-    assert len(re.findall(r"error\[HP023\]: .* asks for [\d,]+ ", said)) == 1, said[:2000]
-    assert "the limit of one document is" in said
-    assert len(said) < 20_000
+    assert code == 2, answer[:2000]
+    assert len(re.findall(r"error\[HP023\]: .* asks for [\d,]+ ", answer)) == 1, answer[:2000]
+    assert "the limit of one document is" in answer
+    assert len(answer) < 20_000
 
 
 NEAR: dict[str, str] = {
@@ -163,10 +163,10 @@ def test_a_plan_with_mistakes_is_refused_quickly(machine: str, text: str, tmp_pa
         profile = {"name": "m", "hip_version": "7.2.0", "devices": [{"name": "g", "memory": 2**53}] * count}
         machine = str(tmp_path / "m.yaml")
         Path(machine).write_text(json.dumps(profile))
-    ((code, said),) = hold(text, SMALL, [["preview", "--machine", machine]])
+    ((code, outputs),) = hold(text, SMALL, [["preview", "--machine", machine]])
 
     assert code in (2, 3)
-    assert said.count("error[") <= 1001
+    assert outputs.count("error[") <= 1001
 
 
 def test_a_long_list_of_devices_makes_its_own_line_long_and_no_other(tmp_path: Path, hold: Hold) -> None:
@@ -175,10 +175,10 @@ def test_a_long_list_of_devices_makes_its_own_line_long_and_no_other(tmp_path: P
     (tmp_path / "m.yaml").write_text(json.dumps(profile))
     text = f"devices: {{{'n' * 240}: {{count: 250}}}}\nregions: {{g: {{devices: [{'n' * 240}.*], spread: interleave, "
     text += "chunk: 2MiB, size: 780MiB, access: {}}}"
-    ((code, said),) = hold(text, SMALL, [["preview", "--machine", "m.yaml"]])
+    ((code, outputs),) = hold(text, SMALL, [["preview", "--machine", "m.yaml"]])
 
     assert code == 0
-    assert len(said) < 3_000_000
+    assert len(outputs) < 3_000_000
 
 
 def test_a_plan_for_a_thousand_devices_is_quick(tmp_path: Path, hold: Hold) -> None:
@@ -229,20 +229,20 @@ WRONG: dict[str, tuple[str, int]] = {
 @pytest.mark.parametrize(("text", "most"), WRONG.values(), ids=WRONG)
 def test_no_run_shows_more_than_a_thousand_diagnostics(text: str, most: int, hold: Hold) -> None:
     verbs = [["validate", "--format", form] for form in ("text", "json", "github", "sarif")]
-    told = hold(text, SMALL, verbs)
+    outputs = hold(text, SMALL, verbs)
 
-    assert {code for code, _ in told} == {2}
-    told_as_text, as_json, github, sarif = (said for _, said in told)
-    found = json.loads(as_json)["files"][0]["diagnostics"]
+    assert {code for code, _ in outputs} == {2}
+    told_as_text, as_json, github, sarif = (answer for _, answer in outputs)
+    report = json.loads(as_json)["files"][0]["diagnostics"]
     results = json.loads(sarif)["runs"][0]["results"]
-    assert told_as_text.count("error[") == github.count("::error ") == len(results) == len(found)
+    assert told_as_text.count("error[") == github.count("::error ") == len(results) == len(report)
     if most > 1:
-        left_out = found[-1]["left_out"]
-        assert (len(found), found[-1]["code"], left_out > 0) == (1001, "HP027", True)
-        for said in (told_as_text, github, results[-1]["message"]["text"]):
-            assert f"and {left_out:,} more" in said
+        left_out = report[-1]["left_out"]
+        assert (len(report), report[-1]["code"], left_out > 0) == (1001, "HP027", True)
+        for answer in (told_as_text, github, results[-1]["message"]["text"]):
+            assert f"and {left_out:,} more" in answer
     else:
-        assert found[0]["notes"] == ["and: 11999 more of this each"]
+        assert report[0]["notes"] == ["and: 11999 more of this each"]
 
 
 def test_the_limit_is_of_a_run_not_of_a_file(tmp_path: Path, hipplan: Run) -> None:
@@ -323,12 +323,12 @@ def test_a_flood_of_mistakes_is_one_error_and_refused_quickly(what: str, hold: H
     count = flood.many if whole else flood.few
     number = itertools.count()
     text = re.sub(r"\$", lambda _: str(next(number)), flood.text(count))
-    ((code, said),) = hold(text, FLOOD if whole else PARTLY, [["validate"]])
+    ((code, outputs),) = hold(text, FLOOD if whole else PARTLY, [["validate"]])
 
     assert code == 2
-    assert said.count("error[") == said.count("error[HP023]") == 1, said[:2000]
-    assert flood.told.format(f"{count:,}") in said
-    assert "the limit of one document is" in said
+    assert outputs.count("error[") == outputs.count("error[HP023]") == 1, outputs[:2000]
+    assert flood.told.format(f"{count:,}") in outputs
+    assert "the limit of one document is" in outputs
 
 
 ONE = {"name": "g", "memory": "1GiB"}
@@ -350,10 +350,10 @@ def test_a_hostile_profile_takes_nothing(what: str, tmp_path: Path, hold: Hold) 
     profile, code = PROFILES[what]
     (tmp_path / "m.yaml").write_text(json.dumps({"name": "m", **profile}))
     most = LARGE if WHOLE or what == "links" else PARTLY
-    ((ended, said),) = hold("streams: {s: {}}", most, [["validate", "--machine", "m.yaml"]])
+    ((ended, outputs),) = hold("streams: {s: {}}", most, [["validate", "--machine", "m.yaml"]])
 
-    assert ended == code, said[:2000]
-    assert len(said) < 1_000_000
+    assert ended == code, outputs[:2000]
+    assert len(outputs) < 1_000_000
 
 
 def test_more_tensors_than_a_plan_can_name_are_the_mistake_that_is_reported(tmp_path: Path, hipplan: Run) -> None:

@@ -75,12 +75,12 @@ def test_a_lock_is_for_people_too(locked: Path) -> None:
 def test_addresses_lie_apart_aligned_in_the_window_and_around_what_is_exact() -> None:
     program = compiled(PLAN)
     for base in (None, 0x68FF_0000_0000):
-        found = lock(program, base).addresses
+        result = lock(program, base).addresses
         sizes = {"first": 3 * GIB, "own": 2 << 20, "aligned": 2 << 20}
-        ranges = sorted((at, at + sizes[name]) for name, at in found.items())
+        ranges = sorted((at, at + sizes[name]) for name, at in result.items())
 
-        assert found["own"] == 0x6900_0000_0000
-        assert found["aligned"] % (8 * GIB) == 0
+        assert result["own"] == 0x6900_0000_0000
+        assert result["aligned"] % (8 * GIB) == 0
         assert all(at >= WINDOW and end <= WINDOW_END for at, end in ranges)
         assert all(end <= at for (_, end), (at, _) in pairwise(ranges))
     other = compiled(PLAN.replace("name: three", "name: four"))
@@ -161,11 +161,11 @@ def test_a_hundred_processes_get_the_same_addresses(locked: Path, tmp_path: Path
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(several, range(4)))
+        reported = list(pool.map(several, range(4)))
     wanted = " ".join(map(hex, Locked(locked).lock.addresses.values()))
 
-    assert [line for *lines, _ in told for line in lines] == [wanted] * 100
-    assert len({elsewhere for *_, elsewhere in told}) > 2
+    assert [line for *lines, _ in reported for line in lines] == [wanted] * 100
+    assert len({elsewhere for *_, elsewhere in reported}) > 2
 
 
 def test_another_plan_is_reported(locked: Path, tmp_path: Path) -> None:
@@ -298,13 +298,13 @@ def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locke
     with pytest.raises(PlanError) as raised:
         Locked(locked).hold(compiled(changed))
 
-    (told,) = raised.value.diagnostics
-    assert told.code == "HP320"
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == "HP320"
     sizes = "takes 6836KiB, 7000000B asked; 4884KiB locked"
-    assert told.notes[:2] == (f"differs: 'kv.0' {sizes}", f"differs: 'kv.1' {sizes}")
-    assert "differs: 'own' is not there; 2MiB locked" in told.notes
-    assert "differs: 'new' takes 2MiB, 2MiB asked; not locked" in told.notes
-    assert not any("first[" in note for note in told.notes)
+    assert diagnostic.notes[:2] == (f"differs: 'kv.0' {sizes}", f"differs: 'kv.1' {sizes}")
+    assert "differs: 'own' is not there; 2MiB locked" in diagnostic.notes
+    assert "differs: 'new' takes 2MiB, 2MiB asked; not locked" in diagnostic.notes
+    assert not any("first[" in note for note in diagnostic.notes)
 
 
 def test_a_change_that_no_size_shows_is_reported_as_that(locked: Path) -> None:

@@ -108,9 +108,9 @@ def test_strict_makes_warnings_errors(line: str, warned: Path, capsys: pytest.Ca
     capsys.readouterr()
 
     assert main([*line.split(), str(warned), "--strict"]) == 2
-    told = capsys.readouterr().err
-    assert "error[HP251]" in told
-    assert "--strict: warnings are errors" in told
+    output = capsys.readouterr().err
+    assert "error[HP251]" in output
+    assert "--strict: warnings are errors" in output
 
 
 def test_strict_annotates_errors(warned: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,13 +172,13 @@ def test_the_version_names_the_compiler_and_the_libraries(hipplan: Run) -> None:
     from hipplan import _core
 
     first, *others = hipplan("--version").stdout.splitlines()
-    told = dict(line.strip().split(": ", 1) for line in others)
+    reported = dict(line.strip().split(": ", 1) for line in others)
 
     assert first == f"hipplan {package.__version__}"
-    assert told["compiled part"] == _core.compiler
-    assert Path(told["sim"]).is_file()
-    assert Path(told["cuda"]).is_file()
-    assert told["amd"]
+    assert reported["compiled part"] == _core.compiler
+    assert Path(reported["sim"]).is_file()
+    assert Path(reported["cuda"]).is_file()
+    assert reported["amd"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files that commands write: complete, or as they were, with nothing left beside them."""
+"""Files that commands write: complete or unchanged, without temporary files beside them."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def test_a_full_disk_leaves_what_was_saved_before(sim: Simulator, tmp_path: Path
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    (told,) = caught.value.diagnostics
-    assert (told.code, told.why, caught.value.exit_code) == ("HP413", "File too large", 4)
-    assert str(tmp_path / "b.bin") in told.summary
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.why, caught.value.exit_code) == ("HP413", "File too large", 4)
+    assert str(tmp_path / "b.bin") in diagnostic.summary
     assert (tmp_path / "b.bin").read_bytes() == bytes([1]) * 64
     assert names(tmp_path) == ["b.bin"]
 

@@ -1,4 +1,4 @@
-"""preview NEW --from OLD: what leads from one plan to another, with no driver."""
+"""preview NEW --from OLD: the change from one plan to another, without a driver."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def plans(tmp_path: Path) -> tuple[Path, Path]:
 def test_changes_are_reported_by_name_with_signs(plans: tuple[Path, Path], hipplan: Run) -> None:
     old, new = plans
     done = hipplan("preview", new, "--from", old, "--machine", "sim-2")
-    told = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 to add, 5 to change, 1 to remove" in told
-    assert "+ pinned landing 1MiB" in told
-    assert "- pinned staging 1MiB" in told
-    assert "~ region cache grows, 4MiB -> 8MiB" in told
-    assert "~ tensor cache.pages u8 4194304 -> u8 8388608" in told
-    assert "~ mapping model[0] access (gpu.0: rw) -> (gpu.0: rw, gpu.1: r)" in told
-    assert "~ managed table read_mostly" in told
-    assert "released at the end: staging" in told
+    assert "1 to add, 5 to change, 1 to remove" in output
+    assert "+ pinned landing 1MiB" in output
+    assert "- pinned staging 1MiB" in output
+    assert "~ region cache grows, 4MiB -> 8MiB" in output
+    assert "~ tensor cache.pages u8 4194304 -> u8 8388608" in output
+    assert "~ mapping model[0] access (gpu.0: rw) -> (gpu.0: rw, gpu.1: r)" in output
+    assert "~ managed table read_mostly" in output
+    assert "released at the end: staging" in output
 
 
 def test_memory_on_another_device_is_reported_to_lose_its_bytes(tmp_path: Path, hipplan: Run) -> None:
@@ -62,11 +62,11 @@ def test_memory_on_another_device_is_reported_to_lose_its_bytes(tmp_path: Path, 
     )
     (tmp_path / "new.yaml").write_text(moved)
     done = hipplan("preview", tmp_path / "new.yaml", "--from", tmp_path / "old.yaml", "--machine", "sim-2")
-    told = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
 
     assert done.returncode == 0, done.stderr
-    assert "~ allocation part.0 is recreated, 2MiB, gpu.0 -> gpu.1, without its bytes" in told
-    assert "~ region cache 2 of 2 chunks are recreated, gpu.1 -> gpu.0, without their bytes" in told
+    assert "~ allocation part.0 is recreated, 2MiB, gpu.0 -> gpu.1, without its bytes" in output
+    assert "~ region cache 2 of 2 chunks are recreated, gpu.1 -> gpu.0, without their bytes" in output
 
 
 def test_the_same_as_json(plans: tuple[Path, Path], hipplan: Run) -> None:

@@ -22,13 +22,13 @@ def plan_of(folder: Path, text: str) -> Path:
 
 def test_a_large_plan_is_summed_up_and_nothing_is_left_out_of_the_sums(hipplan: Run) -> None:
     shown = hipplan("preview", LLAMA, "--machine", "mi300x-8").stdout
-    told = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
+    report = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
 
     assert len(shown.splitlines()) < 60
     calls = {call: int(count) for count, call in re.findall(r"^ +([0-9]+)  (hip\w+)", shown, re.M)}
-    assert sum(calls.values()) == len(told["steps"])
+    assert sum(calls.values()) == len(report["steps"])
     assert "rank.3  region  gpu.3       1  723 tensors, 1 mapping" in shown
-    rows = len(told["steps"]) + len(told["resources"])
+    rows = len(report["steps"]) + len(report["resources"])
     assert f"{rows} rows summed up; --all shows each" in shown
 
 
@@ -72,8 +72,8 @@ def test_a_name_that_nothing_has_is_no_failure(hipplan: Run) -> None:
 def test_tensors_are_shown_with_offset_dtype_and_shape(hipplan: Run) -> None:
     line = ("preview", LLAMA, "--machine", "mi300x-8", "--tensors")
     some = hipplan(*line, "--grep", "rank.3.model.layers.7.mlp").stdout
-    told = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
-    offsets = {resource["name"]: resource["offset"] for resource in told["resources"] if resource["kind"] == "tensor"}
+    report = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
+    offsets = {resource["name"]: resource["offset"] for resource in report["resources"] if resource["kind"] == "tensor"}
 
     rows = re.findall(r"^(rank\S+) +(\S+)  bf16 +(\S+) +(\S+) +gpu\.3$", some, re.M)
     assert [(name.rpartition(".mlp.")[2], shape, size) for name, _, shape, size in rows] == [
@@ -140,9 +140,9 @@ def test_json_has_all_rows_and_takes_no_choice_of_them(more: list[str], hipplan:
 def test_the_report_of_an_apply_fits_a_screen_too(hipplan: Run) -> None:
     line = ("apply", LLAMA, "--machine", "mi300x-8", "--runtime", "sim", "--once", "--no-verify", "--var", "cache=1GiB")
     shown = hipplan(*line).stdout
-    told = json.loads(hipplan(*line, "--format", "json").stdout.splitlines()[0])
+    report = json.loads(hipplan(*line, "--format", "json").stdout.splitlines()[0])
 
     assert len(shown.splitlines()) < 60
     for name in (f"{kind}.{number}" for kind in ("rank", "kv") for number in range(8)):
         assert re.search(rf"^{re.escape(name)} +region .* 0x[0-9a-f]+ ", shown, re.M), name
-    assert f"\n{len(told['resources']) - 16} more objects: --format json has all of them\n" in shown
+    assert f"\n{len(report['resources']) - 16} more objects: --format json has all of them\n" in shown

@@ -252,15 +252,15 @@ def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
     file = tmp_path / "apply.jsonl"
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", "--record", file)
     shown = hipplan("replay", file)
-    told = json.loads(hipplan("replay", file, "--format", "json").stdout)
+    report = json.loads(hipplan("replay", file, "--format", "json").stdout)
 
     assert done.returncode == shown.returncode == 0
     assert "hipMemSetAccess" in shown.stdout
     assert "0 differ" in shown.stdout
     assert "13 of 13 objects released, nothing leaked" in shown.stdout
     assert shown.stderr == ""
-    assert told["complete"] is True
-    assert len([event for event in told["events"] if event["event"] == "step"]) == 22
+    assert report["complete"] is True
+    assert len([event for event in report["events"] if event["event"] == "step"]) == 22
 
 
 def test_a_change_that_did_not_happen_is_reported_as_that(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
@@ -350,10 +350,10 @@ def test_what_is_no_record_is_reported_with_its_line(lines: list[Any], why: str,
     )
     with pytest.raises(RecordError) as caught:
         read(file)
-    (told,) = caught.value.diagnostics
+    (diagnostic,) = caught.value.diagnostics
 
-    assert told.code == "HP414"
-    assert why in told.why
+    assert diagnostic.code == "HP414"
+    assert why in diagnostic.why
     assert caught.value.exit_code == 2
 
 

@@ -68,21 +68,21 @@ def error_stream(streams: str, usual: int) -> Iterator[int]:
 def test_a_closed_standard_output_does_not_stop_the_command(
     verb: str, streams: str, started: Started, tmp_path: Path
 ) -> None:
-    ledger, said = tmp_path / "record", tmp_path / "said"
+    ledger, answer = tmp_path / "record", tmp_path / "said"
     more = ("--record", ledger) if VERBS[verb][0] == "apply" else ()
-    line = [str(one) for one in (*VERBS[verb], *more)]
-    with said.open("wb") as out, error_stream(streams, out.fileno()) as err, Path(os.devnull).open() as nothing:
+    line = [str(item) for item in (*VERBS[verb], *more)]
+    with answer.open("wb") as out, error_stream(streams, out.fileno()) as err, Path(os.devnull).open() as nothing:
         given = (nothing.fileno(), out.fileno(), err)
         closed = STREAMS[streams]
         kept = [None if number in closed else descriptor for number, descriptor in enumerate(given)]
         ended = started.run_on(line, kept, dict(os.environ), tmp_path)
 
-    assert ended.code == (2 if verb in ("wrong", "usage") else 0), said.read_text()
-    assert "Traceback" not in said.read_text()
+    assert ended.code == (2 if verb in ("wrong", "usage") else 0), answer.read_text()
+    assert "Traceback" not in answer.read_text()
     if more:
         assert json.loads(ledger.read_text().splitlines()[-1]) == {"event": "end"}
     if streams == "2>&-" and verb in ("wrong", "usage"):
-        assert said.read_text() == ""  # what is wrong is no result
+        assert answer.read_text() == ""  # what is wrong is no result
 
 
 @pytest.mark.parametrize("streams", STREAMS)

@@ -35,7 +35,7 @@ def test_a_plan_may_come_from_a_pipe_of_a_shell() -> None:
     line = command("validate", "/dev/stdin")
     with piped("cat", QUICKSTART) as plan, Path(plan).open() as stdin:
         shell = ["bash", "-c", '"$0" -m hipplan validate <(cat "$1")', line[0], str(QUICKSTART)]
-        for done in (subprocess.run(one, stdin=stdin, capture_output=True, text=True) for one in (line, shell)):
+        for done in (subprocess.run(item, stdin=stdin, capture_output=True, text=True) for item in (line, shell)):
             assert done.returncode == 0, done.stderr
 
 
@@ -84,8 +84,8 @@ def test_a_plan_is_made_of_files(tmp_path: Path, hipplan: Run) -> None:
     assert "plan.yaml:2:22: error[HP025]: /dev/zero is a pipe or a device" in done.stderr
     (tmp_path / "plan.yaml").write_text("hipplan: 1\n")
     for verb in ("validate", "fmt"):
-        found = hipplan(verb, *(["--check"] if verb == "fmt" else []), tmp_path)
-        assert (found.returncode, found.stderr) == (0, "")
+        result = hipplan(verb, *(["--check"] if verb == "fmt" else []), tmp_path)
+        assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_memory_is_registered_from_a_file(tmp_path: Path, hipplan: Run) -> None:
@@ -113,8 +113,8 @@ def test_a_pipe_without_a_writer_blocks_until_an_interrupt(tmp_path: Path) -> No
             waiting.wait(timeout=2)
     os.close(writing)
     assert waiting.stderr is not None
-    with waiting.stderr as said:
-        assert (waiting.returncode, said.read()) == (130, "")
+    with waiting.stderr as output:
+        assert (waiting.returncode, output.read()) == (130, "")
 
 
 @pytest.mark.parametrize(("text", "code"), [("hipplan: 1\n", 0), ("hipplan: 1\nbuffers: 3\n", 2)])

@@ -26,22 +26,24 @@ def on_a_terminal(started: Started) -> Shows:
     """on_a_terminal(*arguments, **variables): exit code, and what standard output and error show on a terminal."""
 
     def run(*arguments: object, **variables: str) -> tuple[int, str]:
-        ours, theirs = pty.openpty()
+        master, terminal = pty.openpty()
         shown = bytearray()
 
         def read() -> None:
             with contextlib.suppress(OSError):  # EIO: nobody holds the other end any more
-                while piece := os.read(ours, 65536):
+                while piece := os.read(master, 65536):
                     shown.extend(piece)
 
         reader = threading.Thread(target=read)
         reader.start()
         env = {**os.environ, "TERM": "xterm-256color", **variables}
         with Path(os.devnull).open() as nothing:
-            ended = started.run_on([str(argument) for argument in arguments], (nothing.fileno(), theirs, theirs), env)
-        os.close(theirs)
+            ended = started.run_on(
+                [str(argument) for argument in arguments], (nothing.fileno(), terminal, terminal), env
+            )
+        os.close(terminal)
         reader.join()
-        os.close(ours)
+        os.close(master)
         return ended.code, shown.decode().replace("\r\n", "\n")
 
     return run

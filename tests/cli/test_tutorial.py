@@ -56,9 +56,9 @@ def check_shown(shown: list[str], said: str) -> None:
         if line == "...":
             continue
         assert line in lines[at:], f"{line!r} is not shown by\n{said}"
-        found = lines.index(line, at)
-        assert found == at or (number > 0 and shown[number - 1] == "..."), f"there is more before {line!r} in\n{said}"
-        at = found + 1
+        result = lines.index(line, at)
+        assert result == at or (number > 0 and shown[number - 1] == "..."), f"there is more before {line!r} in\n{said}"
+        at = result + 1
     assert at == len(lines) or shown[-1:] == ["..."], f"there is more in\n{said}"
 
 

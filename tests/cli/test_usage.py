@@ -1,4 +1,4 @@
-"""Arguments that cannot be meant are told, with exit code 2, before anything is done."""
+"""Wrong arguments are reported with exit code 2 before anything is done."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ def test_a_variable_of_one_plan_among_several_is_reported_with_its_plan(tmp_path
     (tmp_path / "b.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: foo, size: 1MiB}}\n")
     (tmp_path / "c\nd.yaml").write_text("hipplan: 1\n")
     done = hipplan("validate", tmp_path, "--var", "layers=1", "--format", "json")
-    found = {
+    report = {
         Path(file["file"]).name: [(d["code"], d["span"] and d["span"]["line"]) for d in file["diagnostics"]]
         for file in json.loads(done.stdout)["files"]
     }
 
     assert done.returncode == 2
-    assert found["a.yaml"] == [("HP210", 2)]
-    assert found["b.yaml"] == [("HP210", 1), ("HP104", 2)]
+    assert report["a.yaml"] == [("HP210", 2)]
+    assert report["b.yaml"] == [("HP210", 1), ("HP104", 2)]
     assert "c\\nd.yaml" in done.stdout
     assert f"{tmp_path}/a.yaml:2:1: error[HP210]" in hipplan("validate", tmp_path, "--var", "layers=1").stderr
 

@@ -19,7 +19,7 @@ LARGE = "hipplan: 1\nbuffers:\n  big: {kind: device, size: 999GiB}\n"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two plans, a part of one of them, a broken plan below, and much that is none."""
+    """Two plans, a part of one of them, a broken plan below, and many other files."""
     files = {
         "good.yaml": GOOD,
         "root.yml": "hipplan: 1\ninclude: parts/part.yaml\n",
@@ -51,9 +51,9 @@ def test_a_folder_stands_for_its_plans(folder: Path, hipplan: Run) -> None:
 def test_a_plan_that_the_machine_cannot_hold_is_valid(tmp_path: Path, hipplan: Run) -> None:
     for name, text in {"a": GOOD, "b": LARGE, "c": INVALID}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    told = json.loads(hipplan("validate", tmp_path, "--machine", "sim-2", "--format", "json").stdout)["files"]
+    report = json.loads(hipplan("validate", tmp_path, "--machine", "sim-2", "--format", "json").stdout)["files"]
 
-    assert [(one["valid"], one["exit_code"]) for one in told] == [(True, 0), (True, 3), (False, 2)]
+    assert [(item["valid"], item["exit_code"]) for item in report] == [(True, 0), (True, 3), (False, 2)]
 
 
 def test_files_and_folders_go_together_and_a_part_may_be_named(folder: Path, hipplan: Run) -> None:
@@ -102,8 +102,8 @@ def test_github_hears_nothing_of_good_plans(tmp_path: Path, hipplan: Run) -> Non
 
 def sarif_of(hipplan: Run, *files: object, cwd: Path | None = None) -> dict[str, Any]:
     (run,) = json.loads(hipplan("validate", *files, "--format", "sarif", cwd=cwd).stdout)["runs"]
-    found: dict[str, Any] = run
-    return found
+    result: dict[str, Any] = run
+    return result
 
 
 def test_sarif_has_a_rule_for_each_code_and_a_place_for_each_result(tmp_path: Path, hipplan: Run) -> None:

@@ -48,7 +48,7 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     assert applied["event"] == "applied"
     assert applied["checks"]
     memory = [resource for resource in applied["resources"] if resource["kind"] in ("allocation", "device")]
-    assert sum(applied["bytes_by_device"].values()) == sum(one["size"] for one in memory)
+    assert sum(applied["bytes_by_device"].values()) == sum(block["size"] for block in memory)
     pieces = {check["name"] for check in applied["checks"] if "/" in check["name"]}  # of memory that HIP 7.2 needs cut
     assert torn_down == {
         "format_version": 1,
@@ -86,14 +86,14 @@ def test_the_report_lists_what_each_selector_matched_under_the_visibility_variab
     )
     whole = hipplan("apply", plan, "--once", "--runtime", "sim")
     part = hipplan("apply", plan, "--once", "--runtime", "sim", env=masked)
-    told = json.loads(
+    report = json.loads(
         hipplan("apply", plan, "--once", "--runtime", "sim", "--format", "json", env=masked).stdout.splitlines()[0]
     )
 
     assert f"\nsecond is device 1 (uuid {one['uuid']})\n" in whole.stdout
     assert f"\nsecond is device 0 (uuid {one['uuid']}); HIP_VISIBLE_DEVICES=1\n" in part.stdout
-    assert (told["devices"], told["visibility"]) == ({"second": 0}, masked)
-    assert told["selectors"] == {"second": f"uuid {one['uuid']}"}
+    assert (report["devices"], report["visibility"]) == ({"second": 0}, masked)
+    assert report["selectors"] == {"second": f"uuid {one['uuid']}"}
 
 
 def test_each_way_to_choose_a_device_is_reported(tmp_path: Path, hipplan: Run) -> None:
@@ -230,11 +230,11 @@ def test_wrong_usage_exits_2_with_a_sentence(arguments: list[str], hipplan: Run)
 def test_help_names_every_verb_and_each_verb_has_help(hipplan: Run) -> None:
     from hipplan.cli.main import VERBS
 
-    told = hipplan("--help")
+    result = hipplan("--help")
 
-    assert told.returncode == 0
+    assert result.returncode == 0
     for verb in VERBS:
-        assert f"\n  {verb} " in told.stdout
+        assert f"\n  {verb} " in result.stdout
         own = hipplan(verb, "--help")
         assert (own.returncode, own.stderr) == (0, "")
         assert own.stdout.startswith(f"usage: hipplan {verb}")
@@ -287,10 +287,10 @@ def test_profiles_are_compared_as_they_are_written(capsys: pytest.CaptureFixture
     from hipplan.cli.main import run
 
     assert run(["machine", "--diff", "sim-2", "sim-1"]) == 0
-    told = capsys.readouterr().out
-    assert "true" in told
-    assert "True" not in told
-    assert "False" not in told
+    output = capsys.readouterr().out
+    assert "true" in output
+    assert "True" not in output
+    assert "False" not in output
 
 
 def test_every_exit_code_is_reported() -> None:

@@ -106,10 +106,10 @@ def test_drift_is_shown_as_a_difference_and_has_an_exit_code_of_its_own(hipplan:
             assert done.stdout.endswith(
                 "checks differs from the plan\n  model[0]: access of gpu.1\n    - desired: r\n    + current: none\n"
             )
-        told = json.loads(hipplan("verify", process.pid, "--format", "json").stdout)
+        report = json.loads(hipplan("verify", process.pid, "--format", "json").stdout)
 
-    assert told["differ"] == 1
-    assert told["differences"] == [{"name": "model[0]", "what": "access of gpu.1", "desired": "r", "current": "none"}]
+    assert report["differ"] == 1
+    assert report["differences"] == [{"name": "model[0]", "what": "access of gpu.1", "desired": "r", "current": "none"}]
 
 
 def test_a_holder_that_is_killed_leaves_nothing_that_blocks_the_next(hipplan: Run) -> None:
@@ -262,7 +262,7 @@ def test_silent_clients_do_not_block_others(folder: Path, monkeypatch: pytest.Mo
         serve(server)
 
         assert asking.recv(1000) == messages.packed({"said": "yes"})
-        assert sum(not is_closed(one) for one in silent) < messages.CLIENTS
+        assert sum(not is_closed(client) for client in silent) < messages.CLIENTS
 
 
 @contextlib.contextmanager
@@ -466,14 +466,14 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
     assert program.stdin is not None and program.stderr is not None
     _until(program, "ready")
     listed = hipplan("verify", "--list").stdout
-    (told,) = json.loads(hipplan("verify", "--list", "--format", "json").stdout)["holders"]
+    (report,) = json.loads(hipplan("verify", "--list", "--format", "json").stdout)["holders"]
     verified = hipplan("verify")
     as_json = json.loads(hipplan("verify", program.pid, "--format", "json").stdout)
 
-    assert [(layout["plan"], layout["bytes"]) for layout in told["layouts"]] == [("one", 4 << 20), ("two", 1 << 20)]
-    assert told["process"] == program.pid
-    assert told["command"].endswith("argument")
-    assert told["layouts"][0]["since"].startswith("20")
+    assert [(layout["plan"], layout["bytes"]) for layout in report["layouts"]] == [("one", 4 << 20), ("two", 1 << 20)]
+    assert report["process"] == program.pid
+    assert report["command"].endswith("argument")
+    assert report["layouts"][0]["since"].startswith("20")
     for shown in ("plan", "memory", "since", "command", "one", "two", "4MiB", "1MiB", "argument"):
         assert shown in listed
     assert verified.returncode == 0
@@ -513,10 +513,10 @@ def test_many_holders_are_listed_with_few_descriptors(folder: Path) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         try:
-            found = verifying.holders()
+            result = verifying.holders()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert len(found) == 251
-    assert process.pid in [one["process"] for one in found]
-    assert all([layout["plan"] for layout in one["layouts"]] == ["quickstart"] for one in found)
+    assert len(result) == 251
+    assert process.pid in [item["process"] for item in result]
+    assert all([layout["plan"] for layout in item["layouts"]] == ["quickstart"] for item in result)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 DIED = "the process died: "
-"""How an answer begins that is none: what follows is the signal."""
+"""Prefix of an answer for a call that ended by a signal: the signal follows."""
 UNCACHED_IS_NONE = "NotSupported: CUDA has no such memory"
 COARSE_IS_NONE = "NotSupported: CUDA does not know coherency of a range"
 
@@ -243,8 +243,8 @@ CUDA = (
 def declared(rows: Iterable[Difference], test: str) -> Difference | None:
     """The row of a test: `file.py::name[parameters]`."""
     name, _, parameters = test.partition("[")
-    found = (row for row in rows if name in row.tests and re.search(row.tests[name], parameters.rstrip("]")))
-    return next(found, None)
+    result = (row for row in rows if name in row.tests and re.search(row.tests[name], parameters.rstrip("]")))
+    return next(result, None)
 
 
 def as_declared(row: Difference, message: str) -> bool:

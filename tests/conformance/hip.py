@@ -175,7 +175,7 @@ class Hip:
         assert self.hipMemcpy(out, address, size, TO_HOST) == SUCCESS
         return out.raw
 
-    # Objects that are undone on the way out; each undo must succeed.
+    # Objects that are undone at the end; each undo must succeed.
 
     @contextlib.contextmanager
     def reservation(self, size: int, alignment: int = 0, hint: int = 0) -> Iterator[int]:

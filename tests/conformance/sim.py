@@ -79,7 +79,7 @@ class Simulator:
         return {**left, **({"used": used} if used else {})}
 
     def undo_everything(self, hip: Hip) -> None:
-        """Gives back what a failed test left alive, so that the next one starts on an empty machine."""
+        """Free what a failed test left alive, so that the next one starts on an empty machine."""
         ledger = self.ledger()
         for piece in ledger["mappings"]:
             hip.hipMemUnmap(int(piece["address"], 16), piece["size"])

@@ -1,4 +1,4 @@
-"""hipMemMap: a handle's memory at an address; nobody may touch it yet."""
+"""hipMemMap: a handle's memory at an address, which no device may access yet."""
 
 import ctypes
 

@@ -84,7 +84,7 @@ def test_release_of_a_handle_that_only_a_mapping_holds_is_invalid(hip: Hip) -> N
 
 @pytest.mark.needs("handle checks")
 def test_new_memory_is_zero_where_old_memory_was(hip: Hip) -> None:
-    """Not a promise of HIP; here it shows that released pages are given back."""
+    """Not a promise of HIP; here it shows that released pages are freed."""
     for _ in range(2):
         with hip.mapped(SIZE, access(0)) as address:
             assert hip.read(address, 4) == bytes(4)

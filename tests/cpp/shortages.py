@@ -32,7 +32,7 @@ FILE.write(bytes(8192))
 FILE.flush()
 
 Case = tuple[tuple[row.Row, ...], tuple[row.Row, ...], dict[str, Any]]
-"""What there is, the rows of a change of it, and how that begins."""
+"""(rows of a layout, rows of a change of it, arguments of begin())."""
 
 
 def more(base: tuple[row.Row, ...], *rows: row.Row, **plan: Any) -> Case:
@@ -122,7 +122,7 @@ class Scene:
         if self.theirs is not None:
             os.close(self.descriptor)
             row.close(self.theirs)
-        check(sim.alive() == self.empty, f"left behind: {sim.alive() - self.empty}")
+        check(sim.alive() == self.empty, f"leaked: {sim.alive() - self.empty}")
         check(not _core.take_leaks(), "leaks told")
         self.given.append(1)  # let go
 
@@ -194,7 +194,7 @@ def settled(case: Case) -> Scene:
 
 
 def lost(case: Case) -> Scene:
-    """It cannot be waited for, which is told in words that need memory."""
+    """Waiting for the device fails, and the text of that error needs memory."""
     scene = settled(case)
     scene.holdings.retired.set_devices([("a", 0), ("b", 1)])
     sim.runtime.arm_faults("hipDeviceSynchronize@1=999")
@@ -266,7 +266,7 @@ def drop_all(scene: Scene) -> None:
 
 
 def found() -> None:
-    """The device is there again."""
+    """Make the device available again."""
     sim.runtime.arm_faults("")
     _core.take_leaks()
 
@@ -280,8 +280,8 @@ PHASES: dict[str, tuple[Any, Any, Any, tuple[str, ...]]] = {
     "commit": (made, lambda scene: scene.change.commit("new"), decided, SOME),
     "roll back": (made, lambda scene: scene.change.roll_back(), back, SOME),
     "bar": (made, lambda scene: scene.change.bar(), back, SOME),
-    "give back what was made": (rolled_back, free_retired, undone, (*SOME, *ALTERING)),
-    "give back what was replaced": (committed, free_retired, nothing_is_retired, ("swap", "extra")),
+    "free what was made": (rolled_back, free_retired, undone, (*SOME, *ALTERING)),
+    "free what was replaced": (committed, free_retired, nothing_is_retired, ("swap", "extra")),
     "close a change": (made, lambda scene: scene.holdings.close(False), closed, SOME),
     "close": (settled, lambda scene: scene.holdings.close(False), closed, SOME),
     "drop a change": (made, drop_change, lambda scene, done: is_as_before(scene), (*SOME, *ALTERING)),

@@ -117,11 +117,11 @@ def snapshot_of(what: _core.Holdings | _core.Change) -> _core.Snapshot:
 
 def waiting() -> list[_core.Retired]:
     """What waits for leases on it to go."""
-    found: list[_core.Retired] = []
+    results: list[_core.Retired] = []
     with contextlib.suppress(IndexError):
         while True:
-            found.append(_core.Retired(len(found)))
-    return found
+            results.append(_core.Retired(len(results)))
+    return results
 
 
 def advance(change: _core.Change, end: int) -> None:

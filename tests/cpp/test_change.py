@@ -68,7 +68,7 @@ def test_retired_objects_are_freed_latest_first(sim: Simulator, tmp_path: Path) 
         else:
             change.roll_back()
         described = holdings.retired.contents()
-        assert [name for _, name, _ in described] == [one[1] for one in SOME_OF_EVERYTHING[:EVERYTHING]]
+        assert [name for _, name, _ in described] == [item[1] for item in SOME_OF_EVERYTHING[:EVERYTHING]]
         assert [place for place, _, _ in described] == sorted(place for place, _, _ in described)
         with calls_to(sim, tmp_path) as calls:
             free_retired(holdings)
@@ -221,7 +221,7 @@ def test_threads_that_look_while_another_changes_see_the_old_or_the_new(sim: Sim
         while not end.is_set():
             try:
                 seen.append(snapshot_of(holdings).address(0))
-            except IndexError:  # it was given back meanwhile
+            except IndexError:  # it was freed meanwhile
                 pass
             except BaseException as error:
                 wrong.append(error)

@@ -1,4 +1,4 @@
-"""The end of what a layout holds: given back, kept for leases, reported as a leak, dropped."""
+"""The end of a layout's objects: freed, kept for leases, reported as a leak, dropped."""
 
 from __future__ import annotations
 
@@ -147,10 +147,10 @@ def test_a_lease_bars_a_change_and_a_close(sim: Simulator) -> None:
     before = sim.alive()
     looking = lease(holdings, 1)
     change = begin(holdings, [], 1, same_slots=1)
-    (found,) = change.bar()
-    assert (found.name, found.address, found.size) == ("slot 1", snapshot_of(holdings).address(1), MIB)
-    (found,) = holdings.close(False)
-    assert (found.name, holdings.closed, change.undecided) == ("slot 1", False, False)
+    (result,) = change.bar()
+    assert (result.name, result.address, result.size) == ("slot 1", snapshot_of(holdings).address(1), MIB)
+    (result,) = holdings.close(False)
+    assert (result.name, holdings.closed, change.undecided) == ("slot 1", False, False)
     assert sim.alive() == before
     del looking
     change = begin(holdings, [], 1, same_slots=1)
@@ -174,7 +174,7 @@ def test_a_bar_that_is_refused_bars_nothing(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.device_buffer(0), row.stream(1), row.device_buffer(2)])
     looking = lease(holdings, 2)
     change = begin(holdings, [], 0)
-    assert [one.name for one in change.bar()] == ["slot 2"]
+    assert [item.name for item in change.bar()] == ["slot 2"]
     assert lease(holdings, 0)
     change.roll_back()
     del looking
@@ -208,7 +208,7 @@ def kept_by_leases() -> tuple[row.Row, ...]:
 def test_a_forced_close_keeps_what_leases_are_on_until_they_go(sim: Simulator) -> None:
     holdings = holding(sim.runtime, kept_by_leases())
     leases = [lease(holdings, 2, SIZE), lease(holdings, 6)]
-    assert sorted(one.name for one in holdings.close(True)) == ["slot 2", "slot 6"]
+    assert sorted(item.name for item in holdings.close(True)) == ["slot 2", "slot 6"]
     report = free_retired(holdings)
 
     # The mapping goes, so that a stale pointer faults; its addresses stay, and streams, which may move bytes.
@@ -239,7 +239,7 @@ def test_dropped_holdings_with_leases_out_are_freed_when_those_have_gone(sim: Si
     gc.collect()
     (retired,) = waiting()
     assert retired.waits
-    if not closed:  # nobody has asked for it to go
+    if not closed:  # dropped without close()
         assert (sim.alive(), free_retired(retired).freed) == (before, 0)
         with pytest.raises(_core.LeaseRefused):
             _core.Lease(_core.Window(book, "new", 0x1000, [1], 1, "B", "", False, book.age))
@@ -300,7 +300,7 @@ def test_a_change_outlives_that_its_holdings_were_given_up_on(sim: Simulator, tm
 
 
 def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulator, tmp_path: Path) -> None:
-    streams = [row.stream(slot) for slot in range(40)]  # slow to give back, and the last to be
+    streams = [row.stream(slot) for slot in range(40)]  # slow to free, and freed last
     holdings = holding(sim.runtime, [*streams, *(row.device_buffer(slot, size=4096) for slot in range(40, 170))])
     holdings.close(False)
     left = []
@@ -326,17 +326,17 @@ def test_what_a_handler_raises_while_things_are_freed_is_kept_until_the_end(sim:
     def stop(number: int, frame: object) -> None:
         raise TimeoutError
 
-    told = []
+    results = []
     work, report = _core.UndoRun(holdings.retired, 60.0), _core.UndoReport()
     before = signal.signal(signal.SIGALRM, stop)
     try:
         with during(sim, tmp_path, "hipStreamDestroy@1", alarm):
-            interrupt = work.run(report, lambda device: None, lambda: told.append(1))
+            interrupt = work.run(report, lambda device: None, lambda: results.append(1))
     finally:
         signal.signal(signal.SIGALRM, before)
 
     assert isinstance(interrupt, TimeoutError)
-    assert (told, report.freed, sim.alive()) == ([1], 20, set())
+    assert (results, report.freed, sim.alive()) == ([1], 20, set())
 
 
 def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulator) -> None:
@@ -346,7 +346,7 @@ def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulato
         rows = [row.registered(slot, bound=True) for slot in range(30)]
         memory = [bytearray(4096) for _ in rows]
         change = _core.Change(holdings, _core.Rows(rows), slots=30)
-        change.bind({at: (one, 4096) for at, one in enumerate(memory)})
+        change.bind({at: (block, 4096) for at, block in enumerate(memory)})
         errors: list[BaseException] = []
 
         def work(change: _core.Change = change, errors: list[BaseException] = errors) -> None:
@@ -360,8 +360,8 @@ def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulato
         change.roll_back()
         thread.join()
         assert free_retired(holdings).leaks == []
-        for one in memory:
-            one.append(1)  # let go
+        for block in memory:
+            block.append(1)  # let go
         close(holdings)
     given.append(1)
 

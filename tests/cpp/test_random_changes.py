@@ -41,7 +41,7 @@ class Old:
 
 
 class Random:
-    """Programs by a rule from a seed: what there is, and rows that change it."""
+    """Random programs from a seed: a layout, and rows that change it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -49,7 +49,7 @@ class Random:
         """Of what the holdings have, by slot: (kind, and what it lies in by its slot)."""
 
     def change(self) -> tuple[list[row.Row], dict[str, Any], list[tuple[Any, ...]]]:
-        """Rows, the rest of the plan, and what there is afterwards."""
+        """Rows of the change, arguments of begin(), and the objects after it."""
         self.rows: list[row.Row] = []
         self.extra: dict[int, int] = {}
         stays = self._stays()
@@ -79,7 +79,7 @@ class Random:
         return kind[0], *(stays.index(slot) for slot in kind[1:])
 
     def _slots(self, kind: str) -> list[int]:
-        return [slot for slot, one in enumerate(self.new) if one[0] == kind]
+        return [slot for slot, item in enumerate(self.new) if item[0] == kind]
 
     def _make(self) -> None:
         slot, device = len(self.new), self.random.randrange(2)
@@ -116,8 +116,8 @@ class Random:
         """Other memory at the same place: the old mapping goes, and the new one is in its slot."""
         _, range_slot, _ = self.new[new]
         _, old_range, old_memory = self.kinds[old]
-        for one in (old, old_range, old_memory):
-            self.extra.setdefault(one, 0)
+        for item in (old, old_range, old_memory):
+            self.extra.setdefault(item, 0)
         self.kept = [pair for pair in self.kept if pair[0] != new]
         memory = len(self.new)
         self.new.append(("memory",))
@@ -148,7 +148,7 @@ def looks(sim: Simulator) -> Any:
         (mapping["address"], mapping["readers"], mapping["writers"]) for mapping in sim.ledger()["mappings"]
     )
     managed = [buffer["address"] for buffer in sim.ledger()["buffers"] if buffer["kind"] == "managed"]
-    advice = [sim.runtime.range_attribute(int(one, 16), MIB, ADVISED) for one in sorted(managed)]
+    advice = [sim.runtime.range_attribute(int(item, 16), MIB, ADVISED) for item in sorted(managed)]
     return sim.alive(), mappings, advice
 
 

@@ -171,8 +171,8 @@ def test_rows_need_what_is_bound_to_them(sim: Simulator) -> None:
 
 
 def test_an_allocation_is_shared_and_imported(sim: Simulator) -> None:
-    theirs = holding(sim.runtime, [row.memory(0, shared=True)])
-    descriptor = snapshot_of(theirs).share(0)
+    exporter = holding(sim.runtime, [row.memory(0, shared=True)])
+    descriptor = snapshot_of(exporter).share(0)
     holdings = nothing(sim.runtime)
     change = _core.Change(holdings, _core.Rows([row.imported(0), row.reserve(1), row.mapped(2, 1, 0)]), slots=3)
     change.bind({0: (descriptor, 0)})
@@ -181,7 +181,7 @@ def test_an_allocation_is_shared_and_imported(sim: Simulator) -> None:
     change.commit(None)
 
     assert close(holdings).freed == 3
-    close(theirs)
+    close(exporter)
 
 
 def test_a_registered_file_has_its_own_size(sim: Simulator, tmp_path: Path) -> None:
@@ -217,13 +217,13 @@ def test_bytes_are_copied_and_streams_awaited(sim: Simulator) -> None:
 
 
 def test_peer_access_that_was_on_is_not_ours_to_switch_off(sim: Simulator) -> None:
-    theirs = holding(sim.runtime, [row.link(0)])
-    ours = holding(sim.runtime, [row.link(0)])
-    assert 0 not in snapshot_of(ours)
-    assert close(ours).freed == 0
+    first = holding(sim.runtime, [row.link(0)])
+    second = holding(sim.runtime, [row.link(0)])
+    assert 0 not in snapshot_of(second)
+    assert close(second).freed == 0
 
     assert sim.alive() == {("peer", "0->1")}
-    assert close(theirs).freed == 1
+    assert close(first).freed == 1
 
 
 def test_a_failed_call_leaves_no_last_error_for_others_to_find(sim: Simulator) -> None:

@@ -89,7 +89,7 @@ def test_giving_back_and_its_report_end_no_process(script: Callable[[str], str])
 
 
 def test_failed_undos_are_reported_whichever_allocation_fails(script: Callable[[str], str]) -> None:
-    """A mapping that cannot be unmapped; one that was unmapped for a swap, and is put back with its rights, or told."""
+    """A mapping that cannot be unmapped; one unmapped for a swap, which is restored with its rights or reported."""
     source = """
     import json
     name = "a name too long to be kept without the heap: "

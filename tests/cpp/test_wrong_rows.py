@@ -1,4 +1,4 @@
-"""Rows, slots and numbers that no program has: errors, never a crash, and nothing is left behind."""
+"""Rows, slots and numbers that no program has: errors, never a crash or a leak."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_slots_that_are_taken_or_not_in_the_table_are_refused(sim: Simulator) ->
 
 
 def test_one_object_cannot_be_in_two_slots_nor_hide_another(sim: Simulator) -> None:
-    """It would be given back twice, or not at all."""
+    """It would be freed twice, or not at all."""
     holdings = holding(sim.runtime, [row.memory(0), row.memory(1)])
     refused(holdings, [], IndexError, slots=2, kept=[(0, 0), (1, 0)])
     refused(holdings, [], IndexError, slots=2, same_slots=1, kept=[(1, 0)])

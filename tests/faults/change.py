@@ -83,17 +83,17 @@ class Change(Phase):
             # Where all calls fail for ever, what the rights are now cannot even be asked.
             lost = ("current device could not be set back", *(["rights of a mapping"] if lasting else []))
             assert all(any(words in line for words in lost) for line in changed)
-            said = str(error)
+            text = str(error)
             for name in error.leaks:
-                assert f"'{name}'" in said
+                assert f"'{name}'" in text
         if undone:
             assert isinstance(error, ApplyError)
             assert error.diagnostics[0].code == "HP401"
             assert state.program is self.old
         if any(failure.is_change for failure in failures):
-            return  # it says so itself: the layout is not as it was
+            return  # the error reports that the layout has changed
         # Where a managed buffer was prefetched to last is the one thing that nobody can take back.
-        assert [one for one in state.drift() if not one.what.startswith("last prefetch")] == []
+        assert [difference for difference in state.drift() if not difference.what.startswith("last prefetch")] == []
         now = facts(self.sim, state)
         if undone:
             assert now == self.before
@@ -152,30 +152,30 @@ def writable(layout: Layout) -> list[tuple[Any, int]]:
     """(what it is, address) of all that can be written through the runtime; memory mapped twice, once. What moves
     bytes (#contents.0) has none of its own."""
     state = layout._holding.state
-    found: dict[Any, int] = {}
+    collected: dict[Any, int] = {}
     for allocation, name in names_of(layout.program).writable:
         address = state.address_of(name)
-        found.setdefault(("handle", state.handle_of(allocation)) if allocation else ("address", address), address)
-    return list(found.items())
+        collected.setdefault(("handle", state.handle_of(allocation)) if allocation else ("address", address), address)
+    return list(collected.items())
 
 
 def owned(sim: Simulator, layout: Layout) -> set[Key]:
     """What a layout says it has, in the words of the ledger; streams excepted."""
     state = layout._holding.state
     ranges = [int(address, 16) for kind, address in sim.alive() if kind == "reservation"]
-    found: set[Key] = set()
+    collected: set[Key] = set()
     for step in layout.program.steps:
         if step.name not in state:
             continue
         if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
-            found.add(("allocation", hex(state.handle_of(step.name))))
+            collected.add(("allocation", hex(state.handle_of(step.name))))
         elif isinstance(step, steps.Reserve):
             base = state.address_of(step.name)  # its aligned one
-            found.add(("reservation", hex(max(begin for begin in ranges if begin <= base))))
+            collected.add(("reservation", hex(max(begin for begin in ranges if begin <= base))))
         elif isinstance(step, steps.Map):
-            found.add(("mapping", hex(state.address_of(step.name))))
+            collected.add(("mapping", hex(state.address_of(step.name))))
         elif isinstance(step, steps.EnablePeer):
-            found.add(("peer", f"{step.device}->{step.peer}"))
+            collected.add(("peer", f"{step.device}->{step.peer}"))
         elif type(step).__name__.endswith("Buffer"):
-            found.add(("buffer", hex(state.address_of(step.name))))
-    return found
+            collected.add(("buffer", hex(state.address_of(step.name))))
+    return collected

@@ -1,4 +1,4 @@
-"""Failing driver calls on purpose: after each, the simulator's ledger must be what it was plus what was reported.
+"""Failing driver calls on purpose: after each, the simulator's ledger must be the one before plus reported leaks.
 
 A `Phase` begins with something unharmed, acts while calls fail, and ends by giving back what is left. `sweep` fails
 each call of the act in turn, once or for ever; `sweep_undo` fails one call and then each call of the roll back.
@@ -78,7 +78,7 @@ class Phase(ABC):
         """Further claims, when calls work again. call: the first one that failed, with `code`, for ever if lasting."""
 
     def end(self, state: Any) -> None:  # noqa: B027
-        """Gives back what is left of `begin`."""
+        """Free what is left of `begin`."""
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def as_release(sim: Simulator, version: str, *quirks: str) -> Iterator[None]:
 
 
 def failures_of(error: Error | None) -> tuple[Any, ...]:
-    """What an error reports as not given back."""
+    """What an error reports as not freed."""
     undone = getattr(error, "undone", None)
     return () if undone is None else tuple(undone.failures)
 
@@ -201,7 +201,7 @@ def inject(phase: Phase, rules: str, call: str, code: str, lasting: bool = False
 def _inject_once(
     phase: Phase, rules: str, call: str, code: str, lasting: bool
 ) -> tuple[Error | None, AssertionError | None]:
-    """The error, and what was claimed about the call in vain."""
+    """The error of the call, or what was wrong about it."""
     runtime = phase.sim.runtime
     empty = phase.sim.alive()
     state = phase.begin()
@@ -263,11 +263,11 @@ class Apply(Phase):
         assert first.notes[0].endswith(f"-> {code} ({CODES[code]})")
         assert error.code == CODES[code]
         assert error.call == call or (call == SETS_BACK and lasting)
-        assert {one.code for one in more} <= {"HP403", "HP406"}
+        assert {diagnostic.code for diagnostic in more} <= {"HP403", "HP406"}
         assert error.exit_code == (5 if error.leaks or error.not_as_it_was else 4)
-        said = str(error)
+        text = str(error)
         for name in error.leaks:
-            assert f"'{name}'" in said
+            assert f"'{name}'" in text
 
 
 class Verify(Phase):
@@ -293,7 +293,7 @@ class Verify(Phase):
 
 
 class Teardown(Phase):
-    """Closing a live layout: what cannot be given back is named, and stops nothing else."""
+    """Closing a live layout: objects that cannot be freed are named, and the others are freed."""
 
     def __init__(self, sim: Simulator, program: Program, bind: Mapping[str, Any]) -> None:
         super().__init__(sim)

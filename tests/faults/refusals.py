@@ -170,8 +170,8 @@ class Refusals:
         if left != reported & left:
             self.wrong.append(f"{nth}: {what}: left {sorted(left)}, reported {sorted(reported)}")
         self.sim.free_everything(but=before)
-        if told := _core.take_leaks():
-            self.wrong.append(f"{nth}: {what}: {told}")
+        if report := _core.take_leaks():
+            self.wrong.append(f"{nth}: {what}: {report}")
 
     def _reported(self, error: BaseException | None) -> set[Any]:
         if error is None:
@@ -204,9 +204,9 @@ def main() -> None:
     sim = Simulator()
     shared = run(program_of(SHARED), sim.runtime)
     bind = {"shared": shared.export("shared"), "caller": bytearray(65536)}
-    found = {what: sweep_plan(sim, plan, bind) for what, plan in PLANS.items()}
-    found |= {what: sweep_change(sim, *change) for what, change in CHANGES.items()}
-    for what, refusals in found.items():
+    collected = {what: sweep_plan(sim, plan, bind) for what, plan in PLANS.items()}
+    collected |= {what: sweep_change(sim, *change) for what, change in CHANGES.items()}
+    for what, refusals in collected.items():
         print(json.dumps({"what": what, "refused": refusals.refused, "wrong": refusals.wrong}))
 
 

@@ -37,7 +37,7 @@ MANY = {
 }
 
 ALONE: OnStep = lambda number, step: None  # noqa: E731
-"""Somebody who looks between the steps: then each is made by itself."""
+"""An on_step callback, with which steps run one by one."""
 
 
 ON_DEVICE = {"hipMemCreate", "hipMalloc"}
@@ -73,8 +73,8 @@ def test_both_ways_make_the_same_calls(source: Any, sim: Simulator, tmp_path: Pa
     made = program(source)
     together = calls(sim, made, None, tmp_path / "together")
     alone = calls(sim, made, ALONE, tmp_path / "alone")
-    assert [one for one in together if one[0] in ON_DEVICE] == [one for one in alone if one[0] in ON_DEVICE]
-    assert [one[:2] for one in together] == [one[:2] for one in alone]
+    assert [item for item in together if item[0] in ON_DEVICE] == [one for one in alone if one[0] in ON_DEVICE]
+    assert [one[:2] for one in together] == [item[:2] for item in alone]
 
 
 def test_a_batch_asks_for_the_current_device_once_and_puts_it_back(sim: Simulator, tmp_path: Path) -> None:
@@ -96,30 +96,30 @@ def test_a_batch_asks_for_the_current_device_once_and_puts_it_back(sim: Simulato
 )
 def test_both_ways_fail_alike(call: str, sim: Simulator) -> None:
     made = program(MANY)
-    told = []
+    results = []
     for on_step in (None, ALONE):
         sim.runtime.arm_faults(f"{call}=hipErrorOutOfMemory")
         with pytest.raises(ApplyError) as caught:
             run(made, sim.runtime, on_step=on_step)
         assert sim.alive() == set()
-        told.append([note for note in caught.value.diagnostics[0].notes if "driver" not in note])
-        told[-1].append(caught.value.diagnostics[0].summary)
-    assert told[0] == told[1]
+        results.append([note for note in caught.value.diagnostics[0].notes if "driver" not in note])
+        results[-1].append(caught.value.diagnostics[0].summary)
+    assert results[0] == results[1]
 
 
 def test_checks_read_together_are_all_there(sim: Simulator) -> None:
     made = program(MANY)
     with run(made, sim.runtime) as layout:
         mapping = next(r.name for r in made.resources if r.kind == "mapping")
-        found = {check.what: check.current for check in layout.checks if check.name == mapping}
-        assert found["access of gpu.0"] == "rw"
-        assert found["access of gpu.1"] == "r"
+        collected = {check.what: check.current for check in layout.checks if check.name == mapping}
+        assert collected["access of gpu.0"] == "rw"
+        assert collected["access of gpu.1"] == "r"
         assert len(layout.checks) == 300 * 3 + 301 + 300 * 2 + 150 * 3
         assert all(check.ok for check in layout.checks)
 
 
 def test_a_batch_of_slow_calls_goes_on_where_it_stopped(sim: Simulator, tmp_path: Path) -> None:
-    """It ends every few milliseconds, also between a map and its access, for whoever has sent a signal."""
+    """It ends every few milliseconds, also between a map and its access, to answer signals."""
     made = program(MANY | {"allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 4}}})
     expected = calls(sim, made, None, tmp_path / "quick")
     sim.runtime.arm_faults("hipMemMap@1+=delay:6; hipMemSetAccess@2=delay:6; hipMalloc@3=delay:6")

@@ -119,7 +119,7 @@ Act = Callable[[Layout], Any]
 
 
 def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
-    """layout.update(), with the machine measured before; what leads from one program to it is compiled once."""
+    """layout.update(), with the machine measured before; the change to the program is compiled once."""
     loaded, machine = load(source), discover(choose("sim"))
     ways: list[Difference] = []
 

@@ -1,6 +1,6 @@
 """Fail every driver call in turn, in apply, verify and teardown: nothing may be left but what was reported.
 
-"once": the n-th call fails and the next succeeds, so roll back gives everything back. "for ever": the n-th call
+"once": the n-th call fails and the next succeeds, so roll back frees everything. "for ever": the n-th call
 and all after it fail, so roll back fails too, and every object made before is a leak that must be named.
 """
 

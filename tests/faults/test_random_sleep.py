@@ -31,7 +31,7 @@ class Player:
         self.slept: dict[str, bytes] = {}
 
     def bytes_of(self, name: str) -> bytes | None:
-        """None: nobody may read them."""
+        """The bytes; None if no device may read them."""
         try:
             self.layout.save(name, self.folder / "bytes")
         except HipplanError:

@@ -21,10 +21,10 @@ def test_memory_that_is_refused_loses_nothing(tmp_path: Path) -> None:
     environment = refusing.environment(tmp_path)
     done = subprocess.run(line, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    told = {result["what"]: result for result in map(json.loads, done.stdout.splitlines())}
+    report = {result["what"]: result for result in map(json.loads, done.stdout.splitlines())}
 
-    assert {what: one["wrong"] for what, one in told.items() if one["wrong"]} == {}
-    assert min(told[what]["refused"] for what in [*PLANS, *CHANGES]) >= 5
+    assert {what: item["wrong"] for what, item in report.items() if item["wrong"]} == {}
+    assert min(report[what]["refused"] for what in [*PLANS, *CHANGES]) >= 5
 
 
 def test_they_take_every_kind_of_step(sim: Simulator) -> None:

@@ -1,4 +1,4 @@
-"""Fail every driver call of sleep and wake: awake as it was, or asleep and complete, and not a byte is lost."""
+"""Fail every driver call of sleep and wake: the layout is awake and unchanged, or asleep; no byte is lost."""
 
 from __future__ import annotations
 

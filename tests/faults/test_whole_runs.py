@@ -92,15 +92,15 @@ def each_call(
 def test_a_command_fails_with_a_code_and_words_of_ours(
     what: str, mode: str, quick: Simulator, files: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [one.format(**files) for one in COMMANDS[what]]
+    arguments = [command.format(**files) for command in COMMANDS[what]]
 
     def act(rule: str) -> None:
         code = main.run(arguments)
-        said = capfd.readouterr().err
+        output = capfd.readouterr().err
 
-        assert code in (0, 3, 4, 5), f"{rule}: {code}: {said}"
-        assert code == 0 or re.search(r"error\[HP\d{3}\]", said), f"{rule}: {said}"
-        assert code == 5 or quick.alive() == set(), f"{rule}: {code}: {said}"
+        assert code in (0, 3, 4, 5), f"{rule}: {code}: {output}"
+        assert code == 0 or re.search(r"error\[HP\d{3}\]", output), f"{rule}: {output}"
+        assert code == 5 or quick.alive() == set(), f"{rule}: {code}: {output}"
 
     def begin() -> None:
         quick.free_everything()
@@ -139,12 +139,12 @@ def test_what_verify_cannot_read_back_is_reported_and_the_layout_stays(
 
         def act(rule: str) -> None:
             code = main.run(["verify", str(os.getpid())])
-            told = capfd.readouterr()
-            said = told.out + told.err
+            output = capfd.readouterr()
+            answer = output.out + output.err
 
-            assert code in (0, 4, 6), f"{rule}: {code}: {said}"
-            assert code == 0 or "hipErrorUnknown" in said, f"{rule}: {code}: {said}"
-            assert "Traceback" not in said
+            assert code in (0, 4, 6), f"{rule}: {code}: {answer}"
+            assert code == 0 or "hipErrorUnknown" in answer, f"{rule}: {code}: {answer}"
+            assert "Traceback" not in answer
             assert (quick.alive(), layout.closed) == (there, False)
 
         assert each_call(quick, tmp_path / "trace", mode, act) >= 5

@@ -21,11 +21,11 @@ CASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "plan
 def test_the_output_equals_the_golden_file(case: Path, hipplan: Run) -> None:  # noqa: F811
     machine = re.match(r"# machine: (\S+)", (case / "plan.yaml").read_text())
     done = hipplan("validate", "plan.yaml", *(["--machine", machine[1]] if machine else []), cwd=case)
-    said = f"{done.stdout}{done.stderr}\nexit code {done.returncode}\n"
+    output = f"{done.stdout}{done.stderr}\nexit code {done.returncode}\n"
     if os.environ.get("HIPPLAN_GOLDEN") == "write":
-        (case / "said.txt").write_text(said)
+        (case / "said.txt").write_text(output)
 
-    assert said == (case / "said.txt").read_text()
+    assert output == (case / "said.txt").read_text()
 
 
 def test_there_are_enough_of_them() -> None:

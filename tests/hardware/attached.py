@@ -25,9 +25,9 @@ def main() -> None:
     with hipplan.attach(name) as layout:
         took = time.perf_counter() - began
         addresses = {name: layout[name].address for name in layout if hasattr(layout[name], "address")}
-        tensors = [one for one in layout if layout[one].kind == "tensor"]
+        tensors = [item for item in layout if layout[item].kind == "tensor"]
         refused = [] if how != "write" else _written(layout, tensors)
-        differing = sum(_differing(layout, one, number, how) for number, one in enumerate(tensors))
+        differing = sum(_differing(layout, tensor, number, how) for number, tensor in enumerate(tensors))
         report = {
             "addresses": addresses,
             "refused": refused,
@@ -60,7 +60,7 @@ def _differing(layout: Any, name: str, number: int, how: str) -> int:
     size = min(piece.size, 1 << 16)
     for at in {0, (piece.size - size) // 2 // 4 * 4, piece.size - size}:
         some = memoryview(layout.runtime.read(piece.address + at, size)).cast("I")
-        count += sum(one != number for one in some)
+        count += sum(item != number for item in some)
     return count
 
 

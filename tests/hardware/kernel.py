@@ -73,7 +73,7 @@ def main() -> None:
         total = int(view.sum(dtype=torch.int64))
     except Exception as error:
         print("refused", type(error).__name__, str(error).splitlines()[0][:100], flush=True)
-        os._exit(0)  # nothing can be given back through a lost context
+        os._exit(0)  # nothing can be freed through a lost context
     print("done", total, flush=True)
     del view
     layout.close()

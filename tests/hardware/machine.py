@@ -123,7 +123,7 @@ class Machine:
         return host.raw
 
     def free_retired(self, failures: Iterable[Any]) -> None:
-        """Gives back exactly what an undo reported as lost, so that anything unreported still shows.
+        """Frees exactly what an undo reported as lost, so that anything unreported still shows.
 
         Waits first, which the faults may have kept the undo from: AMD's hipFree waits for the memory's own device only,
         and a prefetch that runs for another one would come too late.
@@ -132,19 +132,19 @@ class Machine:
             with self.current(device):
                 self.call("hipDeviceSynchronize")
         for lost in failures:
-            if not lost.lost or lost.is_change:  # a right of what goes anyhow is nothing to give back
+            if not lost.lost or lost.is_change:  # rights of freed objects need no undo
                 continue
             if "peer access" in lost.identity:
                 device, peer = map(int, re.findall(r"device (\d+)", lost.identity))
                 with self.current(device):
                     self.call("hipDeviceDisablePeerAccess", peer)
                 continue
-            told = f"{lost.arguments} {lost.identity}"  # a call that was not made has no arguments
-            found = _ADDRESS_OF.search(told)
-            assert found, lost
-            pointer = c_void_p(int(found[1], 16))
+            message = f"{lost.arguments} {lost.identity}"  # a call that was not made has no arguments
+            result = _ADDRESS_OF.search(message)
+            assert result, lost
+            pointer = c_void_p(int(result[1], 16))
             if lost.call in ("hipMemUnmap", "hipMemAddressFree"):
-                size = _SIZE_OF.search(told)
+                size = _SIZE_OF.search(message)
                 assert size, lost
                 self.call(lost.call, pointer, c_size_t(int(size[1])))
             else:

@@ -77,9 +77,9 @@ class Here:
 
     def torch(self) -> Any:
         """PyTorch with this rank's device as the current one."""
-        found = import_module("torch")
-        found.cuda.set_device(self.device)
-        return found
+        result = import_module("torch")
+        result.cuda.set_device(self.device)
+        return result
 
 
 def write_to_peers(here: Here) -> Any:
@@ -132,7 +132,7 @@ def grow_under_a_graph(here: Here) -> Any:
         torch.cuda.synchronize()
         layout.barrier()
         last = int(torch.from_dlpack(layout["heap.rest"])[-1])
-        value = [int(one) for one in mine.unique()]
+        value = [int(item) for item in mine.unique()]
         layout.barrier()
         del graph, flag, mine, rest
         return {"flag": value, "sizes": sizes, "last": last}
@@ -164,9 +164,9 @@ def cycles(here: Here, count: int) -> Any:
 
     def held() -> Held:
         here.ranks.barrier()  # all have closed theirs
-        found = replace(Held.by(here.machine), descriptors=descriptors(but=STANDIN))
+        result = replace(Held.by(here.machine), descriptors=descriptors(but=STANDIN))
         here.ranks.barrier()  # and nobody has begun anew
-        return found
+        return result
 
     for _ in range(3):
         cycle()
@@ -183,8 +183,8 @@ def main() -> None:
     script: Callable[..., Any] = {
         "write": write_to_peers, "graph": grow_under_a_graph, "lose": lose_one, "cycles": cycles
     }[what]  # fmt: skip
-    found = script(Here(folder, int(rank), int(size)), *map(int, more))
-    Path(f"{folder}.{rank}.json").write_text(json.dumps(found))
+    result = script(Here(folder, int(rank), int(size)), *map(int, more))
+    Path(f"{folder}.{rank}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -133,5 +133,5 @@ def test_host_memory_near_its_device_is_read_back(machine: Machine) -> None:
     with hipplan.apply({"hipplan": 1, "buffers": near}, runtime=machine.wanted) as layout:
         assert [layout[name].nbytes for name in near] == [size, size]
         known = [step.numa_node for step in layout.program.steps if hasattr(step, "numa_node")]
-        told = {check.name for check in layout.checks if check.what == "NUMA node"}
-        assert told == set() if set(known) == {-1} else not layout.verify().mismatches()
+        collected = {check.name for check in layout.checks if check.what == "NUMA node"}
+        assert collected == set() if set(known) == {-1} else not layout.verify().mismatches()

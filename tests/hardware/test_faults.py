@@ -1,7 +1,7 @@
 """Failing each driver call of each plan in turn, on any runtime: faults are injected above it.
 
-Where the runtime keeps no ledger, what was reported as lost is given back here, and free device memory must then
-be what it was before.
+Where the runtime keeps no ledger, the tests free what was reported as lost, and free device memory must then
+be the same as before.
 """
 
 from __future__ import annotations

@@ -73,20 +73,20 @@ def client(how: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.hardware.attached", "held", how]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == (-9 if how == "kill" else 0), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_many_attach_and_half_of_them_are_killed(machine: Machine, up: Up) -> None:
     status = up(plan())
     own = Path(f"/proc/{status['pid']}/fd")
     wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
-    descriptors, found = min(_counted(own) for _ in range(20)), []  # the last question of its state may still be open
+    descriptors, result = min(_counted(own) for _ in range(20)), []  # the last question of its state may still be open
     for number in range(CLIENTS):
-        found.append(client("whole" if number in (0, CLIENTS - 1) else "kill" if number % 2 else "some"))
-    print(f"attached in {[round(one['ms']) for one in found]} ms")
-    assert [one["differing"] + one["drift"] for one in found] == [0] * CLIENTS
-    assert all(one["addresses"] == found[0]["addresses"] for one in found)
+        result.append(client("whole" if number in (0, CLIENTS - 1) else "kill" if number % 2 else "some"))
+    print(f"attached in {[round(item['ms']) for item in result]} ms")
+    assert [item["differing"] + item["drift"] for item in result] == [0] * CLIENTS
+    assert all(item["addresses"] == result[0]["addresses"] for item in result)
     wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
     wait_until(lambda: _counted(own) <= descriptors, "as few descriptors as before")
 

@@ -1,4 +1,4 @@
-"""Every plan of plans/: applied, read back, given back."""
+"""Every plan of plans/: applied, read back, freed."""
 
 from __future__ import annotations
 

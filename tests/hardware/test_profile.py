@@ -18,10 +18,10 @@ def test_the_machine_is_as_its_shipped_profile_says(machine: Machine) -> None:
     measured = discover(machine.chosen)
     kind = (measured.devices[0].name, len(measured.devices), measured.runtime)
     shipped = [load_machine(name) for name in machine_names()]
-    same = [one for one in shipped if (one.devices[0].name, len(one.devices), one.runtime) == kind]
+    same = [profile for profile in shipped if (profile.devices[0].name, len(profile.devices), profile.runtime) == kind]
     if not same:
         pytest.skip(f"no profile ships for {kind[1]} x {kind[0]}")
-    different = [one for one in diff(same[0], measured) if _is_told(*one)]
+    different = [item for item in diff(same[0], measured) if _is_told(*item)]
     assert different == []
 
 

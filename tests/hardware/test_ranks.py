@@ -36,25 +36,25 @@ def run(machine: Machine, folder: Path, what: str, *more: int, killed: int = -1)
 
 
 def test_each_rank_writes_into_every_peer_s_part(machine: Machine, tmp_path: Path) -> None:
-    said = run(machine, tmp_path, "write")
-    for rank in said:
-        assert rank["addresses"] == said[0]["addresses"]
-        assert rank["rows"] == [[other] for other in range(len(said))]
+    answer = run(machine, tmp_path, "write")
+    for rank in answer:
+        assert rank["addresses"] == answer[0]["addresses"]
+        assert rank["rows"] == [[other] for other in range(len(answer))]
 
 
 def test_a_graph_goes_on_while_heaps_grow(gpu: Machine, tmp_path: Path) -> None:
-    said = run(gpu, tmp_path, "graph")
-    for rank, one in enumerate(said):
-        assert one["flag"] == [2]
-        assert one["sizes"] == [3 * CHUNK] * len(said)
-        assert one["last"] == (rank - 1) % len(said) + 1
+    answer = run(gpu, tmp_path, "graph")
+    for rank, item in enumerate(answer):
+        assert item["flag"] == [2]
+        assert item["sizes"] == [3 * CHUNK] * len(answer)
+        assert item["last"] == (rank - 1) % len(answer) + 1
 
 
 def test_a_rank_that_is_killed_is_seen_to_go_and_its_memory_stays(machine: Machine, tmp_path: Path) -> None:
     size = max(2, machine.linked)
-    said = run(machine, tmp_path, "lose", killed=size - 1)
-    for one in said[:-1]:
-        assert one == {"lost": "ended", "seen": [7], "drift": 0, "alive": 0}
+    answer = run(machine, tmp_path, "lose", killed=size - 1)
+    for item in answer[:-1]:
+        assert item == {"lost": "ended", "seen": [7], "drift": 0, "alive": 0}
 
 
 def test_many_cycles_leave_nothing(machine: Machine, tmp_path: Path) -> None:

@@ -35,21 +35,21 @@ def test_data_goes_both_ways(device: int, machine: Machine) -> None:
     with hipplan.apply(plan, runtime=machine.wanted) as layout:
         address = layout["range"].address
         machine.write_by(0, address, pattern(SIZE, "from the first"))
-        ours, theirs = socket.socketpair()
-        with contextlib.closing(ours):
-            with contextlib.closing(theirs):
-                command = [sys.executable, "-m", "tests.hardware.importer", str(theirs.fileno()), "0", str(device)]
+        own, peer = socket.socketpair()
+        with contextlib.closing(own):
+            with contextlib.closing(peer):
+                command = [sys.executable, "-m", "tests.hardware.importer", str(peer.fileno()), "0", str(device)]
                 other = subprocess.Popen(
-                    [*command, str(SIZE)], cwd=ROOT, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
+                    [*command, str(SIZE)], cwd=ROOT, pass_fds=[peer.fileno()], stderr=subprocess.PIPE, text=True
                 )
             descriptor = layout.export("shared")
-            socket.send_fds(ours, [b"."], [descriptor])
+            socket.send_fds(own, [b"."], [descriptor])
             os.close(descriptor)
-            ours.settimeout(120)
-            answer = ours.recv(1)
+            own.settimeout(120)
+            answer = own.recv(1)
             if answer == b"+":
                 assert machine.read_by(0, address, SIZE) == pattern(SIZE, "from the second")
-                ours.sendall(b".")
+                own.sendall(b".")
             _, errors = other.communicate(timeout=600)
         assert other.returncode == 0, errors
         assert answer == b"+"

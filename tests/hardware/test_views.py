@@ -15,14 +15,14 @@ from tests.hardware.machine import MIB, Machine
 
 def library(name: str) -> Any:
     """A framework that sees the GPU, or a skip."""
-    found = pytest.importorskip(name)
+    result = pytest.importorskip(name)
     if name == "cupy":
         try:
-            found.cuda.runtime.getDeviceCount()
-            found.zeros(1).sum()  # compiles a kernel
+            result.cuda.runtime.getDeviceCount()
+            result.zeros(1).sum()  # compiles a kernel
         except Exception as error:
             pytest.skip(f"CuPy cannot be used here: {error}")
-    return found
+    return result
 
 
 def plan(**more: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_pinned_and_registered_memory_is_cpu_memory_to_pytorch(buffer: str, gpu:
 
 
 def test_read_only_stays_read_only(gpu: Machine) -> None:
-    """DLPack's flag where the reader asks for version 1; who cannot be told is refused."""
+    """DLPack's read-only flag for readers of version 1; older readers are refused."""
     torch, document = library("torch"), plan()
     document["regions"]["r"]["access"] = {"gpu.0": "r"}
     with hipplan.apply(document, runtime=gpu.wanted) as layout:
@@ -130,7 +130,7 @@ def test_growing_keeps_views_valid(name: str, gpu: Machine) -> None:
         layout.grow("cache", to=32 * MIB)
         new = framework.from_dlpack(layout["cache.pages"])
         old += 1
-        addresses = [one.data_ptr() if name == "torch" else one.data.ptr for one in (old, new)]
+        addresses = [item.data_ptr() if name == "torch" else item.data.ptr for item in (old, new)]
 
         assert addresses == [layout["cache"].address] * 2
         assert (tuple(old.shape), tuple(new.shape)) == ((2048, 1024), (8192, 1024))

@@ -1,4 +1,4 @@
-"""Holders of the test's own, and none of them is left behind."""
+"""Holders for tests, which all end with the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ contents:
 
 @contextmanager
 def found_in(place: Path) -> Iterator[Path]:
-    """Where holders are found meanwhile; nothing of them is left behind."""
+    """The folder of holders during a test; it must be empty afterwards."""
     place.mkdir(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(place))

@@ -85,8 +85,8 @@ class Action:
 
 
 def step(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in ACTION["runs"]["steps"] if one["name"] == name)
-    return found
+    result: dict[str, Any] = next(one for one in ACTION["runs"]["steps"] if one["name"] == name)
+    return result
 
 
 def check(checkout: Path, **inputs: str) -> subprocess.CompletedProcess[str]:

@@ -78,16 +78,16 @@ def test_demo_says_that_there_is_no_compiler_before_anything_is_made(stranger: S
 
 def test_demo_says_what_it_does_and_how_hipplan_is_called(stranger: Stranger) -> None:
     stranger.has("g++")
-    said = stranger.make("demo").stdout
+    output = stranger.make("demo").stdout
 
-    assert "usually" in said.split("hipplan apply")[0]
-    assert said.splitlines()[-1].endswith(f": . {stranger.venv}/bin/activate && hipplan --help")
+    assert "usually" in output.split("hipplan apply")[0]
+    assert output.splitlines()[-1].endswith(f": . {stranger.venv}/bin/activate && hipplan --help")
 
 
 def test_sanitize_builds_with_all_sanitizers(stranger: Stranger) -> None:
-    said = stranger.make("-n", "sanitize").stdout
+    output = stranger.make("-n", "sanitize").stdout
 
-    assert "for kind in address,undefined thread; do" in said
+    assert "for kind in address,undefined thread; do" in output
     assert "for kind in thread; do" in stranger.make("-n", "sanitize", "KINDS=thread").stdout
 
 

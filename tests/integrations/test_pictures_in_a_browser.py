@@ -80,10 +80,10 @@ def test_search_finds_a_tensor_and_goes_there(page: Any) -> None:
     page.keyboard.press("Enter")
 
     assert page.inner_text("#panel").splitlines()[0] == "rank.3.model.layers.7.mlp.down_proj.weight"
-    found = page.locator("path.hit").bounding_box()
-    assert found["width"] > 8
-    assert 0 < found["x"] < 1200 - found["width"]
-    assert 0 < found["y"] < 800 - found["height"]
+    result = page.locator("path.hit").bounding_box()
+    assert result["width"] > 8
+    assert 0 < result["x"] < 1200 - result["width"]
+    assert 0 < result["y"] < 800 - result["height"]
 
 
 def test_matches_can_be_stepped_through_and_cleared(page: Any) -> None:

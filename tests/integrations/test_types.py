@@ -1,4 +1,4 @@
-"""What a type checker tells somebody who uses hipplan."""
+"""Types of hipplan's public interface, as a type checker reports them."""
 
 from __future__ import annotations
 

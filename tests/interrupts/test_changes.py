@@ -125,15 +125,15 @@ def test_a_busy_device_is_reported_during_a_change(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
-    told = "device 'gpu.0' is still busy after 0.1 s; the change waits for it"
+    message = "device 'gpu.0' is still busy after 0.1 s; the change waits for it"
 
     def act() -> None:
-        wait_until(lambda: caplog.text, told)
+        wait_until(lambda: caplog.text, message)
 
     with run(program_of(ONE), sim.runtime) as layout, during(sim, tmp_path, "hipDeviceSynchronize@1", act):
         become(OTHER)(layout)
 
-    assert [record.getMessage() for record in caplog.records][:1] == [told]
+    assert [record.getMessage() for record in caplog.records][:1] == [message]
 
 
 def test_a_signal_while_things_are_freed_is_raised_when_they_are(sim: Simulator, tmp_path: Path) -> None:

@@ -192,10 +192,10 @@ def test_what_was_given_up_on_does_not_make_anybody_wait_when_it_is_dropped(
     with during(sim, tmp_path, "hipDeviceSynchronize@1", act):
         with pytest.raises(KeyboardInterrupt) as caught:
             layout.close()
-        told = caught.value.__cause__
-        assert isinstance(told, hipplan.LeakError) and "HP411" in str(told)
-        caught.value.__traceback__ = told.__traceback__ = None
-        del layout, caught, told
+        cause = caught.value.__cause__
+        assert isinstance(cause, hipplan.LeakError) and "HP411" in str(cause)
+        caught.value.__traceback__ = cause.__traceback__ = None
+        del layout, caught, cause
         gc.collect()  # the end of the layout would wait for the device, and then give all back
         dropped.set()
 
@@ -208,13 +208,13 @@ def test_an_interrupt_is_only_suggested_where_it_works(
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
     layout = hipplan.apply(QUICKSTART, runtime="sim")
-    told = "device 'gpu.0' is still busy after 0.1 s"
-    with during(sim, tmp_path, "hipDeviceSynchronize@1", lambda: wait_until(lambda: caplog.text, told)):
+    message = "device 'gpu.0' is still busy after 0.1 s"
+    with during(sim, tmp_path, "hipDeviceSynchronize@1", lambda: wait_until(lambda: caplog.text, message)):
         closing = threading.Thread(target=layout.close)
         closing.start()
         closing.join()
 
-    assert told in caplog.text
+    assert message in caplog.text
     assert "Interrupt to" not in caplog.text
     assert layout.closed
 
@@ -435,7 +435,7 @@ print(layout.close().count)
 
 
 def test_leaks_after_an_interrupt_are_reported(sim: Simulator) -> None:
-    """All is given back, but the thread's current device is another one then."""
+    """Everything is freed, but the thread's current device has changed."""
     plan = {
         "hipplan": 1,
         "devices": {"gpu": {"count": 2}},

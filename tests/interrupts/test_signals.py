@@ -110,8 +110,8 @@ def test_a_signal_in_the_last_step_is_handled(tmp_path: Path) -> None:
 
 
 def test_a_signal_while_a_device_is_waited_for_is_answered_and_not_obeyed(tmp_path: Path) -> None:
-    said, patient = "still waiting for device 'gpu.0'", {"HIPPLAN_IDLE_NOTICE": "3600"}
-    command = signalled_in("hipDeviceSynchronize@1", [signal.SIGINT], tmp_path, said, variables=patient)
+    message, patient = "still waiting for device 'gpu.0'", {"HIPPLAN_IDLE_NOTICE": "3600"}
+    command = signalled_in("hipDeviceSynchronize@1", [signal.SIGINT], tmp_path, message, variables=patient)
 
     assert command.wait() == 130
 

@@ -52,13 +52,13 @@ def names(svg: str) -> set[str]:
 def test_every_object_of_a_plan_is_in_its_picture(plan: Path) -> None:
     drawn = program(plan)
     svg = hipplan.draw(drawn).svg
-    found = names(svg)
+    result = names(svg)
     mapped = {resource.memory for resource in drawn.resources if resource.kind == "mapping"}
     wanted = {resource.name for resource in drawn.resources if "#" not in resource.name and resource.name not in mapped
               and resource.kind not in ("region", "reservation", "stream", "peer")
               and not (resource.kind == "mapping" and resource.inside in drawn.regions)}  # fmt: skip
 
-    assert wanted <= found
+    assert wanted <= result
     for resource in drawn.resources:
         if resource.kind in ("region", "reservation", "stream") and "#" not in resource.name:
             assert f">{resource.name}<" in svg or f" {resource.name} on " in svg
@@ -70,7 +70,7 @@ def test_every_box_has_a_title(plan: Path) -> None:
 
     assert [look for look, title in boxes(svg) if not title.strip()] == []
     tree = ElementTree.fromstring(svg)
-    untitled = [one.attrib.get("class", "") for one in tree.iter(f"{SVG}rect") if one.find(f"{SVG}title") is None]
+    untitled = [item.attrib.get("class", "") for item in tree.iter(f"{SVG}rect") if item.find(f"{SVG}title") is None]
     assert {
         look for look in untitled if not look.startswith(("o", "paper"))
     } == set()  # stripes of a pattern, the paper
@@ -301,8 +301,8 @@ def test_colour_blind_readers_can_distinguish_neighbours_and_signs(kind: str) ->
 
     signs = list(SIGN_FILLS.values())
     pairs = [*pairwise(FILLS), *((a, b) for a in signs for b in signs if a < b)]
-    for one, other in pairs:
-        assert apart(one, other) > 0.15, (one, other)
+    for pair, other in pairs:
+        assert apart(pair, other) > 0.15, (pair, other)
 
 
 @pytest.mark.parametrize("what", [3, [], ["plan.yaml"], None])

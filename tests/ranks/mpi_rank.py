@@ -42,16 +42,16 @@ def parts(sim: Simulator) -> Any:
 
 def fail(sim: Simulator) -> Any:
     """Rank 2 fails, and all go on together."""
-    group, said = hipplan.group(MPI.COMM_WORLD), []
+    group, answer = hipplan.group(MPI.COMM_WORLD), []
     for faults in ("hipMemCreate@1=2", ""):
         sim.runtime.arm_faults(faults if group.rank == 2 else "")
         try:
             with hipplan.apply(test_agreement.PLAN, runtime="sim", group=group):
-                said.append("committed")
+                answer.append("committed")
         except hipplan.HipplanError as error:
-            said.append(f"{type(error).__name__} {error.diagnostics[0].code} {error.diagnostics[0].summary}")
+            answer.append(f"{type(error).__name__} {error.diagnostics[0].code} {error.diagnostics[0].summary}")
         assert not sim.alive()
-    return said
+    return answer
 
 
 def many(sim: Simulator) -> Any:
@@ -61,41 +61,41 @@ def many(sim: Simulator) -> Any:
     try:
         hipplan.apply({"hipplan": 1, "ranks": {}, "buffers": buffers}, runtime="sim", group=group)
     except hipplan.HipplanError as error:
-        said = type(error).__name__
+        answer = type(error).__name__
     with hipplan.apply(test_agreement.PLAN, runtime="sim", group=group) as layout:
         for _ in range(100):
             layout.barrier()
-    return said
+    return answer
 
 
 def late(sim: Simulator) -> Any:
     """Rank 2 comes to its second call only when the others have given up."""
-    group, said = hipplan.group(MPI.COMM_WORLD), []
+    group, answer = hipplan.group(MPI.COMM_WORLD), []
     with hipplan.apply(test_agreement.PLAN, runtime="sim", group=group) as layout:
         if group.rank == 2:
             MPI.COMM_WORLD.Recv(bytearray(1), 0)
         try:
             layout.barrier(SHORT_S)
         except hipplan.GroupError as error:
-            said.append(f"{error.diagnostics[0].code} {error.diagnostics[0].summary}")
+            answer.append(f"{error.diagnostics[0].code} {error.diagnostics[0].summary}")
         if group.rank == 0:
             MPI.COMM_WORLD.Send(b"1", 2)
-    return said
+    return answer
 
 
 def absent(sim: Simulator) -> Any:
     """Rank 2 makes no group before the others have given up."""
     if MPI.COMM_WORLD.rank == 2:
         MPI.COMM_WORLD.Recv(bytearray(1), 0)
-    group, said = hipplan.group(MPI.COMM_WORLD), []
+    group, answer = hipplan.group(MPI.COMM_WORLD), []
     try:
         if group.rank != 2:
             hipplan.apply(test_agreement.PLAN, runtime="sim", group=group, timeout=SHORT_S)
     except hipplan.GroupError as error:
-        said.append(f"{error.diagnostics[0].code} {error.diagnostics[0].why}")
+        answer.append(f"{error.diagnostics[0].code} {error.diagnostics[0].why}")
     if group.rank == 0:
         MPI.COMM_WORLD.Send(b"1", 2)
-    return said
+    return answer
 
 
 def raise_later(sim: Simulator) -> Any:
@@ -114,8 +114,8 @@ def raise_later(sim: Simulator) -> Any:
 
 
 def outlive(sim: Simulator) -> Any:
-    """What is no group, and a group after MPI_Finalize."""
-    group, said = hipplan.group(MPI.COMM_WORLD), []
+    """Wrong arguments for hipplan.group(), and a group after MPI_Finalize."""
+    group, answer = hipplan.group(MPI.COMM_WORLD), []
     for call in (
         lambda: hipplan.group(MPI.COMM_NULL),
         lambda: hipplan.group(MPI.COMM_WORLD, rank=0, size=1),
@@ -123,21 +123,21 @@ def outlive(sim: Simulator) -> Any:
         try:
             call()
         except hipplan.SettingError as error:
-            said.append(error.diagnostics[0].summary)
+            answer.append(error.diagnostics[0].summary)
     with hipplan.apply(test_parts.PLAN, runtime="sim", group=group) as layout:
         MPI.Finalize()
         try:
             layout.barrier(SHORT_S)
         except hipplan.GroupError as error:
-            said.append(f"{error.diagnostics[0].why}")
-    return said
+            answer.append(f"{error.diagnostics[0].why}")
+    return answer
 
 
 def main(folder: str, what: str) -> None:
     sim = Simulator()
     rank = MPI.COMM_WORLD.rank
-    said = globals()[what](sim)
-    Path(folder, f"{rank}.json").write_text(json.dumps({"said": said, "left": len(sim.alive())}))
+    answer = globals()[what](sim)
+    Path(folder, f"{rank}.json").write_text(json.dumps({"said": answer, "left": len(sim.alive())}))
 
 
 if __name__ == "__main__":

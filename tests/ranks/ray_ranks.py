@@ -64,15 +64,15 @@ def started(node: str) -> Any:
 
 def applied(ranks: list[Any], timeout: float = 60.0) -> list[Any]:
     """What each has, or raises."""
-    store, said = ray_store.start(), []
+    store, reply = ray_store.start(), []
     for answer in [one.apply.remote(store, rank, len(ranks), timeout) for rank, one in enumerate(ranks)]:
         try:
-            said.append(ray.get(answer))
+            reply.append(ray.get(answer))
         except hipplan.GroupError as error:
-            said.append("HP431" if "HP431" in str(error) else str(error))
+            reply.append("HP431" if "HP431" in str(error) else str(error))
         except ray.exceptions.RayActorError:
-            said.append("gone")
-    return said
+            reply.append("gone")
+    return reply
 
 
 def main() -> None:
@@ -81,17 +81,17 @@ def main() -> None:
     variables = {"PYTHONPATH": os.environ["PYTHONPATH"]}
     ray.init(address=cluster.address, log_to_driver=False, runtime_env={"env_vars": variables})
     ranks = [started(node) for node in NODES]
-    said = {"first": applied(ranks)}
+    collected = {"first": applied(ranks)}
     ray.kill(ranks[1])
-    said["lost"] = ray.get(ranks[0].lost.remote(1))
-    said["closed"] = ray.get([ranks[rank].close.remote() for rank in (0, 2, 3)])
+    collected["lost"] = ray.get(ranks[0].lost.remote(1))
+    collected["closed"] = ray.get([ranks[rank].close.remote() for rank in (0, 2, 3)])
     ranks[1] = started("a")
-    said["again"] = applied(ranks)
-    said["bytes"] = ray.get([one.write_and_read.remote(rank ^ 1) for rank, one in enumerate(ranks)])
+    collected["again"] = applied(ranks)
+    collected["bytes"] = ray.get([one.write_and_read.remote(rank ^ 1) for rank, one in enumerate(ranks)])
     ray.get([rank.close.remote() for rank in ranks])
     ray.kill(ranks[3])
-    said["without the last"] = applied(ranks, 2.0)
-    print(json.dumps(said))
+    collected["without the last"] = applied(ranks, 2.0)
+    print(json.dumps(collected))
     ray.shutdown()
     cluster.shutdown()
 

@@ -81,29 +81,29 @@ def sleep_and_wake(layout: Any, sim: Any) -> Any:
 
 
 def one_cannot_sleep(layout: Any, sim: Any) -> Any:
-    """Rank 1 fails: what each is told, and what sleeps then. After that, rank 0 fails to wake."""
-    me, said = layout.program.rank.rank, []
+    """Rank 1 fails: returns each rank's error and what sleeps then. After that, rank 0 fails to wake."""
+    me, answer = layout.program.rank.rank, []
     failing = (("sleep", "hipMemUnmap@2=999", 1), ("sleep", "", 1), ("wake", "hipMemMap@1=999", 0), ("wake", "", 0))
     for call, faults, rank in failing:
         sim.runtime.arm_faults(faults if me == rank else "")
         try:
             getattr(layout, call)("part")
         except hipplan.HipplanError as error:
-            said.append(type(error).__name__)
+            answer.append(type(error).__name__)
         sim.runtime.arm_faults("")
-        said.append(layout.asleep)
-    return said, layout.drift()
+        answer.append(layout.asleep)
+    return answer, layout.drift()
 
 
 def cannot_sleep(layout: Any, sim: Any) -> list[str]:
     """What is said of memory that ranks map of each other."""
-    said = []
+    answers = []
     for name in ("heap", f"heap@{1 - layout.program.rank.rank}"):
         try:
             layout.sleep(name)
         except (hipplan.ApplyError, hipplan.GroupError) as error:
-            said.append(str(error))
-    return said
+            answers.append(str(error))
+    return answers
 
 
 def refusals(layout: Any, sim: Any) -> list[str]:
@@ -115,12 +115,12 @@ def refusals(layout: Any, sim: Any) -> list[str]:
         lambda: layout.rank(other)["nothing"],
         lambda: layout.export(f"heap@{other}#0"),
     ]
-    said = []
+    answers = []
     for call in calls:
         try:
             call()
         except (ValueError, KeyError) as error:
-            said.append(str(error))
+            answers.append(str(error))
     for call in (
         lambda: layout.grow(f"heap@{other}", by="2MiB"),
         lambda: layout.shrink(f"heap@{other}", by="2MiB"),
@@ -130,8 +130,8 @@ def refusals(layout: Any, sim: Any) -> list[str]:
         try:
             call()
         except hipplan.ApplyError as error:
-            said.append(str(error))
-    return said
+            answers.append(str(error))
+    return answers
 
 
 def see_others_go(layout: Any, sim: Any) -> dict[int, str]:
@@ -151,7 +151,7 @@ def see_others_go(layout: Any, sim: Any) -> dict[int, str]:
 
 
 def close_and_wait(layout: Any, sim: Any) -> Any:
-    """Rank 0 closes first and waits in vain, for rank 1 waits until rank 0 has."""
+    """Rank 0 closes first, and its wait times out, because rank 1 waits for rank 0's end."""
     if layout.program.rank.rank == 0:
         return layout.close(wait=0.2).ranks
     until = time.monotonic() + WAIT_S
@@ -277,18 +277,18 @@ def where_there_is_room(layout: Any, sim: Any) -> Any:
 
 def barriers(layout: Any, sim: Any) -> list[str]:
     """What is said of deadlines that are none; then all meet."""
-    said = []
+    answers = []
     for timeout in ("x", float("nan"), 0, -1, float("inf"), True):
         try:
             layout.barrier(timeout)
         except (TypeError, ValueError) as error:
-            said.append(type(error).__name__)
+            answers.append(type(error).__name__)
         try:
             layout.close(wait=timeout or -1)
         except (TypeError, ValueError) as error:
-            said.append(type(error).__name__)
+            answers.append(type(error).__name__)
     layout.barrier()
-    return said
+    return answers
 
 
 def leave_a_barrier(layout: Any, sim: Any) -> str:
@@ -301,7 +301,7 @@ def leave_a_barrier(layout: Any, sim: Any) -> str:
 
 
 def see_one_go(layout: Any, sim: Any) -> dict[int, str]:
-    """Rank 1 closes; what rank 0 hears of it, which waits for nothing else."""
+    """Rank 1 closes; returns the error that rank 0 gets, which waits for nothing else."""
     if layout.program.rank.rank == 1:
         layout.close()
         return {}
@@ -315,33 +315,33 @@ def parts_of_all(layout: Any, sim: Any) -> Any:
     """Rank -> address of its heap here, and its first byte; whether all is as planned."""
     ranks = range(layout.program.rank.ranks)
     heaps = {rank: layout.rank(rank)["heap"] for rank in ranks}
-    found = {rank: (heap.address, read(layout, heap.name)[0]) for rank, heap in heaps.items()}
+    collected = {rank: (heap.address, read(layout, heap.name)[0]) for rank, heap in heaps.items()}
     layout.barrier()
-    return found, layout.drift()
+    return collected, layout.drift()
 
 
 def seal_what_others_write(layout: Any, sim: Any) -> list[str]:
-    said = []
+    answers = []
     for name in ("heap", "weights"):
         try:
             layout.seal(name)
-            said.append("sealed")
+            answers.append("sealed")
         except (hipplan.ApplyError, hipplan.GroupError) as error:
-            said.append(str(error))
-    return said
+            answers.append(str(error))
+    return answers
 
 
 def numbers(layout: Any, sim: Any) -> Any:
     """Ranks as other libraries write numbers, and numbers that are no ranks."""
     import numpy as np
 
-    name, said = layout.rank(np.int64(0))["heap"].name, []
+    name, answer = layout.rank(np.int64(0))["heap"].name, []
     for wrong in (True, 1.5, -1, 10**5000, None):
         try:
             layout.rank(wrong)
         except ValueError as error:
-            said.append(str(error))
-    return name, said
+            answer.append(str(error))
+    return name, answer
 
 
 def update_beside_others(layout: Any, sim: Any) -> str:

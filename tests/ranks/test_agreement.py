@@ -75,11 +75,11 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
             some = tasks(size, folder())
             some[rank].faults = f"*@{call}=2"
             outcomes = workers.run(*some)
-            said = results(outcomes)
-            if said == ["committed"] * size:
+            answers = results(outcomes)
+            if answers == ["committed"] * size:
                 continue  # a call whose failure does not matter
             failed += 1
-            assert "committed" not in said, (rank, call, said)
+            assert "committed" not in answers, (rank, call, answers)
             for other, outcome in enumerate(outcomes):
                 assert outcome is not None
                 if other != rank:
@@ -158,11 +158,11 @@ def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: i
         some = tasks(size, folder(), timeout=SHORT_S)
         some[rank].does, some[rank].at, some[rank].after = "kill", at, after
         outcomes = workers.run(*some)
-        said = results(outcomes)
-        assert said.pop(rank) == "killed"
-        assert len(set(said)) == 1, (rank, at, after, said)
-        assert set(said) <= {"committed", "GroupError"}
-        seen.add(said[0])
+        answers = results(outcomes)
+        assert answers.pop(rank) == "killed"
+        assert len(set(answers)) == 1, (rank, at, after, answers)
+        assert set(answers) <= {"committed", "GroupError"}
+        seen.add(answers[0])
     assert seen == {"committed", "GroupError"}
 
 
@@ -173,8 +173,8 @@ def test_a_rank_stops_at_each_message_and_goes_on_when_the_others_are_done(
     for rank, at, after in positions(size):
         some = tasks(size, folder(), timeout=SHORT_S)
         some[rank].does, some[rank].at, some[rank].after = "stop", at, after
-        said = results(workers.run(*some, resume=True))
-        assert len(set(said)) == 1, (rank, at, after, said)
+        answers = results(workers.run(*some, resume=True))
+        assert len(set(answers)) == 1, (rank, at, after, answers)
 
 
 def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_doubt(
@@ -317,7 +317,7 @@ def test_where_one_rank_cannot_sleep_or_wake_none_does(workers: Workers, folder:
 
 @pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
 def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
-    """All layouts stay as they were, and are closed as usual."""
+    """All layouts stay unchanged, and are closed as usual."""
     calls = [
         outcome.driver_calls for outcome in workers.run(*tasks(size, folder(), grow="4MiB")) if outcome is not None
     ]
@@ -327,8 +327,8 @@ def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folde
             some = tasks(size, folder(), grow="4MiB")
             some[rank].grow_faults = f"*@{call}=2"
             outcomes = workers.run(*some)
-            said = results(outcomes)
-            if said == ["changed"] * size:
+            answers = results(outcomes)
+            if answers == ["changed"] * size:
                 continue  # a call whose failure does not matter
             failed += 1
             for other, outcome in enumerate(outcomes):
@@ -352,10 +352,10 @@ def test_a_rank_that_is_killed_during_a_change_is_missed(workers: Workers, folde
     for at in range(OPERATIONS + 1, 2 * OPERATIONS + 1):
         some = tasks(3, folder(), timeout=SHORT_S, grow="4MiB")
         some[2].does, some[2].at = "kill", at
-        said = results(workers.run(*some))
-        assert said.pop() == "killed"
-        assert len(set(said)) == 1, (at, said)
-        seen.add(said[0])
+        answers = results(workers.run(*some))
+        assert answers.pop() == "killed"
+        assert len(set(answers)) == 1, (at, answers)
+        seen.add(answers[0])
     assert seen == {"changed", "GroupError"}
 
 
@@ -510,8 +510,8 @@ def test_another_signal_s_handler_cannot_come_between_a_yes_and_the_commit(worke
     for at in (5, 6):
         some = tasks(2, folder(), grow="2MiB")
         some[1].does, some[1].at, some[1].after = "user signal", OPERATIONS + at, at == 5
-        said = results(workers.run(*some))
-        assert said in (["changed", "SystemExit"], ["GroupError", "SystemExit"]), said
+        answers = results(workers.run(*some))
+        assert answers in (["changed", "SystemExit"], ["GroupError", "SystemExit"]), answers
 
 
 def test_a_layout_that_one_rank_has_closed_does_not_put_the_group_out_of_step(workers: Workers, folder: Any) -> None:

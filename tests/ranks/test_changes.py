@@ -24,13 +24,13 @@ def workers() -> Iterator[Workers]:
 
 def placed(outcomes: list[Any]) -> list[int]:
     """The address of each rank's heap, the same in all ranks."""
-    found = []
+    collected = []
     for parts, differs in (outcome.value for outcome in outcomes):
         assert not differs
         assert {first for _, first in parts.values()} == {0xEE}
-        found.append([parts[rank][0] for rank in sorted(parts)])
-    assert all(one == found[0] for one in found)
-    return found[0]
+        collected.append([parts[rank][0] for rank in sorted(parts)])
+    assert all(item == collected[0] for item in collected)
+    return collected[0]
 
 
 @pytest.mark.parametrize("reserve", ["64MiB", "$(32MiB + rank * 64MiB)"])
@@ -73,8 +73,8 @@ def test_who_is_gone_is_known_of_memory_that_a_change_has_mapped(workers: Worker
 
 def test_what_other_ranks_may_write_cannot_be_sealed(workers: Workers, folder: Any) -> None:
     first, second = values(run(workers, 2, folder(), script="seal_what_others_write"))
-    for said in (first[0], second[0]):
-        assert "'heap' is mapped by other ranks, which have write access" in said
+    for answer in (first[0], second[0]):
+        assert "'heap' is mapped by other ranks, which have write access" in answer
     assert first[1] == "sealed" or "rank 1 failed" in first[1]
     assert "memory of rank 0" in second[1]
 
@@ -90,22 +90,22 @@ def test_a_rank_that_leaves_a_barrier_reports_the_others(workers: Workers, folde
     outcomes = workers.run(
         Task(PLAN, where, 0, 2, **barrier), Task(PLAN, where, 1, 2, **barrier, does="interrupt", at=apply + 1)
     )
-    said = values([outcome for outcome in outcomes if outcome is not None])
-    assert said[1].startswith("KeyboardInterrupt")
-    assert "rank 1 failed" in said[0]
-    assert "KeyboardInterrupt" in said[0]
+    answers = values([outcome for outcome in outcomes if outcome is not None])
+    assert answers[1].startswith("KeyboardInterrupt")
+    assert "rank 1 failed" in answers[0]
+    assert "KeyboardInterrupt" in answers[0]
 
 
 def test_ranks_are_numbers_as_any_library_writes_them(workers: Workers, folder: Any) -> None:
-    for rank, (name, said) in enumerate(values(run(workers, 2, folder(), script="numbers"))):
+    for rank, (name, answer) in enumerate(values(run(workers, 2, folder(), script="numbers"))):
         assert name == ("heap@0" if rank else "heap")
-        assert len(said) == 5
-        assert all("there is no rank" in one for one in said)
+        assert len(answer) == 5
+        assert all("there is no rank" in item for item in answer)
 
 
 def test_what_other_ranks_hold_on_a_device_is_counted_once(workers: Workers, folder: Any) -> None:
     memory = int(hipplan.machine("sim-2").devices[0].memory or 0)
     heap = {"size": memory * 4 // 10 // MIB * MIB, "map": {"ranks": "node"}}
     plan = {"hipplan": 1, "ranks": {}, "regions": {"heap": heap}}
-    for said in values(run(workers, 2, folder(), plan, script="update_beside_others")):
-        assert "more" in said
+    for answers in values(run(workers, 2, folder(), plan, script="update_beside_others")):
+        assert "more" in answers

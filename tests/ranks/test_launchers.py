@@ -47,7 +47,7 @@ def test_the_command_under_mpirun(tmp_path: Path, faults: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_command_that_is_interrupted_while_it_waits_reports_the_others(tmp_path: Path, number: int) -> None:
-    """Rank 1 of 3 waits for rank 0, which comes later and need not wait for its deadline to hear of it."""
+    """Rank 1 of 3 waits for rank 0, which comes later and gets the error before its own deadline."""
     plan, folder = tmp_path / "plan.yaml", tmp_path / "group"
     plan.write_text(PLAN)
     line = [sys.executable, "-m", "hipplan", "apply", str(plan), "--once", "--runtime", "sim", "--group", str(folder)]

@@ -41,17 +41,17 @@ def mpirun(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 def said_by_all(folder: Path, what: str) -> list[Any]:
     done = mpirun("tests.ranks.mpi_rank", str(folder), what, HIPSIM_PROFILE=DEVICES)
     assert done.returncode == 0, done.stderr
-    said = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(SIZE)]
-    assert [one["left"] for one in said] == [0] * SIZE
-    return [one["said"] for one in said]
+    report = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(SIZE)]
+    assert [item["left"] for item in report] == [0] * SIZE
+    return [item["said"] for item in report]
 
 
 def test_ranks_write_into_each_other_s_memory(tmp_path: Path) -> None:
-    said = said_by_all(tmp_path, "write")
+    answers = said_by_all(tmp_path, "write")
 
-    assert [rows for rows, _, _ in said] == [[16 * me + other for other in range(SIZE)] for me in range(SIZE)]
-    assert [inbox for _, inbox, _ in said] == [[(me - 1) % SIZE + 1] for me in range(SIZE)]
-    assert {weights for _, _, weights in said} == {"803f"}  # 1 in bf16
+    assert [rows for rows, _, _ in answers] == [[16 * me + other for other in range(SIZE)] for me in range(SIZE)]
+    assert [inbox for _, inbox, _ in answers] == [[(me - 1) % SIZE + 1] for me in range(SIZE)]
+    assert {weights for _, _, weights in answers} == {"803f"}  # 1 in bf16
 
 
 def test_a_part_of_the_ranks_is_a_group(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_a_part_of_the_ranks_is_a_group(tmp_path: Path) -> None:
 
 
 def test_all_hear_of_a_failure_and_go_on(tmp_path: Path) -> None:
-    for rank, said in enumerate(said_by_all(tmp_path, "fail")):
-        assert said[0].startswith("ApplyError" if rank == 2 else "GroupError HP430 rank 2 failed"), said
-        assert said[1] == "committed"
+    for rank, answer in enumerate(said_by_all(tmp_path, "fail")):
+        assert answer[0].startswith("ApplyError" if rank == 2 else "GroupError HP430 rank 2 failed"), answer
+        assert answer[1] == "committed"
 
 
 def test_many_calls_and_a_plan_that_one_rank_cannot_use(tmp_path: Path) -> None:
@@ -70,23 +70,25 @@ def test_many_calls_and_a_plan_that_one_rank_cannot_use(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    said = said_by_all(tmp_path, "late")
-    assert said == [["HP431 rank 2 did not answer within 2 s, so no rank keeps anything"]] * SIZE
+    answers = said_by_all(tmp_path, "late")
+    assert answers == [["HP431 rank 2 did not answer within 2 s, so no rank keeps anything"]] * SIZE
 
 
 def test_a_rank_without_a_group_is_not_waited_for_longer(tmp_path: Path) -> None:
-    said = said_by_all(tmp_path, "absent")
-    assert said == [["HP434 not all ranks of the communicator have called hipplan.group()"]] * 2 + [[]] + [said[0]]
+    answers = said_by_all(tmp_path, "absent")
+    assert answers == [["HP434 not all ranks of the communicator have called hipplan.group()"]] * 2 + [[]] + [
+        answers[0]
+    ]
 
 
 def test_a_rank_that_raises_after_the_decision_is_gone_for_the_others(tmp_path: Path) -> None:
-    said = said_by_all(tmp_path, "raise_later")
-    assert said == [["closed", True], "of the experiment", ["closed", True], ["closed", True]]
+    answers = said_by_all(tmp_path, "raise_later")
+    assert answers == [["closed", True], "of the experiment", ["closed", True], ["closed", True]]
 
 
 def test_the_error_of_a_group_without_mpi(tmp_path: Path) -> None:
-    for said in said_by_all(tmp_path, "outlive"):
-        assert said == [
+    for answers in said_by_all(tmp_path, "outlive"):
+        assert answers == [
             "the communicator cannot be used",
             "rank and size come from the communicator",
             "MPI has been finalized",

@@ -1,4 +1,4 @@
-"""Memory that ranks map of each other: the plan's `map:`, addresses and bytes, and whatever fails on the way there."""
+"""Memory that ranks map of each other: the plan's `map:`, addresses and bytes, and failures."""
 
 from __future__ import annotations
 
@@ -76,30 +76,30 @@ def values(outcomes: list[Outcome]) -> list[Any]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_ranks_write_into_each_other_s_memory(workers: Workers, folder: Any, size: int) -> None:
-    said = values(run(workers, size, folder(), script="write_to_all"))
-    assert said == [[16 * me + other for other in range(size)] for me in range(size)]
+    answers = values(run(workers, size, folder(), script="write_to_all"))
+    assert answers == [[16 * me + other for other in range(size)] for me in range(size)]
 
 
 def test_parts_lie_at_the_same_address_in_all_ranks(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 3, folder(), script="addresses"))
+    answers = values(run(workers, 3, folder(), script="addresses"))
     stride = STRIDE
     bases = [
-        {said[me]["heap" if me == rank else f"heap@{rank}"] - rank * stride for rank in range(3)} for me in range(3)
+        {answers[me]["heap" if me == rank else f"heap@{rank}"] - rank * stride for rank in range(3)} for me in range(3)
     ]
     assert all(len(base) == 1 and base == bases[0] for base in bases)
 
 
 def test_addresses_that_are_taken_in_one_rank_are_used_in_none(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 3, folder(), script="again_with_taken_addresses"))
-    assert said[0]["before"] == said[1]["before"] == said[2]["before"]
-    assert said[0]["after"] == said[1]["after"] == said[2]["after"]
-    assert not set(said[0]["before"]) & set(said[0]["after"])
+    answers = values(run(workers, 3, folder(), script="again_with_taken_addresses"))
+    assert answers[0]["before"] == answers[1]["before"] == answers[2]["before"]
+    assert answers[0]["after"] == answers[1]["after"] == answers[2]["after"]
+    assert not set(answers[0]["before"]) & set(answers[0]["after"])
 
 
 def test_two_layouts_of_a_plan_lie_beside_each_other(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 2, folder(), script="two_at_once"))
-    assert said[0] == said[1]
-    assert len(set(said[0])) == 4
+    answers = values(run(workers, 2, folder(), script="two_at_once"))
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) == 4
 
 
 def test_the_drivers_say_where_they_have_room_in_sizes_that_cuda_takes(workers: Workers, folder: Any) -> None:
@@ -115,18 +115,18 @@ def test_where_no_addresses_are_free_it_is_refused(workers: Workers, folder: Any
 
 
 def test_a_rank_s_names_are_those_that_it_has_itself(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 2, folder(), script="of_rank"))
+    answers = values(run(workers, 2, folder(), script="of_rank"))
     heap = {f"heap.row{n}": 4096 for n in range(4)}
     weights = {"weights": 4096, "weights.w": 4096}
-    for names in said:
+    for names in answers:
         assert names == {0: {"heap": 2 * MIB, **heap, **weights}, 1: {"heap": 4 * MIB, **heap}}
 
 
 def test_what_one_rank_makes_is_the_same_memory_in_all(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 2, folder(), script="names"))
-    assert {"weights", "weights.w", "report", "heap", "heap@1", "heap@1.row3"} <= set(said[0])
-    assert {"weights", "weights.w", "heap", "heap@0"} <= set(said[1])
-    assert "report" not in said[1]
+    answers = values(run(workers, 2, folder(), script="names"))
+    assert {"weights", "weights.w", "report", "heap", "heap@1", "heap@1.row3"} <= set(answers[0])
+    assert {"weights", "weights.w", "heap", "heap@0"} <= set(answers[1])
+    assert "report" not in answers[1]
 
 
 def test_a_region_that_grew_is_seen_by_all_at_the_same_addresses(workers: Workers, folder: Any) -> None:
@@ -166,9 +166,9 @@ def test_memory_stays_on_its_own_node(workers: Workers, folder: Any) -> None:
 def test_the_first_rank_of_each_node_makes_what_is_once_a_node(workers: Workers, folder: Any) -> None:
     plan, place = PLAN.replace("rank: 0\n", "rank: first_of_node\n"), folder()
     tasks = [Task(plan, place, rank, 3, node="b" if rank == 1 else "a", script="of_rank") for rank in range(3)]
-    said = values([outcome for outcome in workers.run(*tasks) if outcome is not None])
-    assert ["weights" in said[rank][rank] for rank in range(3)] == [True, True, False]
-    assert "weights" in said[2][0]
+    answers = values([outcome for outcome in workers.run(*tasks) if outcome is not None])
+    assert ["weights" in answers[rank][rank] for rank in range(3)] == [True, True, False]
+    assert "weights" in answers[2][0]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
@@ -181,11 +181,11 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
             tasks = [Task(PLAN, place, other, size) for other in range(size)]
             tasks[rank].faults = f"*@{call}=2"
             outcomes = workers.run(*tasks)
-            said = results(outcomes)
-            if said == ["committed"] * size:
+            answers = results(outcomes)
+            if answers == ["committed"] * size:
                 continue  # a call whose failure does not matter
             failed += 1
-            assert "committed" not in said, (rank, call, said)
+            assert "committed" not in answers, (rank, call, answers)
             others = [one for other, one in enumerate(outcomes) if other != rank and one is not None]
             assert all(other.codes == ("HP430",) and f"rank {rank} failed" in other.text for other in others), (
                 call,
@@ -204,9 +204,9 @@ def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folde
             place = folder()
             tasks = [Task(plan, place, other, size, grow="4MiB") for other in range(size)]
             tasks[rank].grow_faults = f"*@{call}=2"
-            said = results(workers.run(*tasks))
-            failed += said != ["changed"] * size
-            assert len({one == "changed" for one in said}) == 1, (rank, call, said)
+            answers = results(workers.run(*tasks))
+            failed += answers != ["changed"] * size
+            assert len({item == "changed" for item in answers}) == 1, (rank, call, answers)
     assert failed > 5 * size
 
 
@@ -233,8 +233,8 @@ def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
                 return [outcome for other, outcome in enumerate(outcomes) if other != rank]
 
             outcomes = patiently(gone, lambda outcomes: not all(map(misses, others(outcomes))))
-            said = results(outcomes)
-            assert "committed" not in said, (rank, packet, said)
+            answers = results(outcomes)
+            assert "committed" not in answers, (rank, packet, answers)
             assert all(map(misses, others(outcomes))), (rank, packet, outcomes)
 
 
@@ -247,25 +247,25 @@ def test_others_are_seen_to_go(workers: Workers, folder: Any) -> None:
 
 
 def test_close_waits_for_others_only_if_it_is_asked_to(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 2, folder(), script="close_and_wait"))
-    assert said == [(1,), ('{"0": "closed"}', ())]
+    answers = values(run(workers, 2, folder(), script="close_and_wait"))
+    assert answers == [(1,), ('{"0": "closed"}', ())]
 
 
 def test_a_forked_child_does_not_hide_the_end_of_its_parent(workers: Workers, folder: Any) -> None:
-    said = values(run(workers, 2, folder(), script="fork"))
-    os.kill(said[1], 9)
-    assert said[0] == {1: "closed"}
+    answers = values(run(workers, 2, folder(), script="fork"))
+    os.kill(answers[1], 9)
+    assert answers[0] == {1: "closed"}
 
 
 def test_what_is_another_rank_s_is_changed_by_that_rank(workers: Workers, folder: Any) -> None:
-    for rank, said in enumerate(values(run(workers, 2, folder(), script="refusals"))):
+    for rank, answer in enumerate(values(run(workers, 2, folder(), script="refusals"))):
         other = 1 - rank
-        assert "no rank 9 of 2" in said[0]
-        assert "no rank x" in said[1]
-        assert f"rank {other} shares no 'nothing'" in said[2]
-        assert "imported" in said[3]
-        assert sum(f"memory of rank {other}" in one for one in said[4:]) == 3
-        assert "mapped by other ranks" in said[7]
+        assert "no rank 9 of 2" in answer[0]
+        assert "no rank x" in answer[1]
+        assert f"rank {other} shares no 'nothing'" in answer[2]
+        assert "imported" in answer[3]
+        assert sum(f"memory of rank {other}" in item for item in answer[4:]) == 3
+        assert "mapped by other ranks" in answer[7]
 
 
 def test_ranks_with_other_plans_are_refused(workers: Workers, folder: Any) -> None:
@@ -303,7 +303,7 @@ def test_a_stranger_who_knocks_is_not_answered(workers: Workers, folder: Any) ->
 
 
 class _Strangers:
-    """A process that knocks at all doors of hipplan's, with no nonce, until it is told to stop."""
+    """A process that connects to all sockets of hipplan without a nonce, until it is stopped."""
 
     def __enter__(self) -> None:
         self.child = os.fork()
@@ -319,13 +319,13 @@ class _Strangers:
 
 
 def _knock_everywhere() -> None:
-    said = [b"", b"x", b"0" * 32 + b" 1", b"\xff" * 200, b" 1", b"0" * 32 + b" -1"]
+    answers = [b"", b"x", b"0" * 32 + b" 1", b"\xff" * 200, b" 1", b"0" * 32 + b" -1"]
     held = []
     while True:
         for line in Path("/proc/net/unix").read_text().splitlines():
             name = line.rpartition(" ")[2]
             if name.startswith("@hipplan-"):
-                for text in said:
+                for text in answers:
                     one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
                     try:
                         one.connect("\0" + name[1:])
@@ -337,7 +337,7 @@ def _knock_everywhere() -> None:
 
 
 def test_memory_that_ranks_map_of_each_other_does_not_sleep(workers: Workers, folder: Any) -> None:
-    for me, said in enumerate(values(run(workers, 2, folder(), script="cannot_sleep"))):
-        mine, theirs = said
+    for me, answer in enumerate(values(run(workers, 2, folder(), script="cannot_sleep"))):
+        mine, imported = answer
         assert "HP440" in mine and "other ranks of this node map it" in mine
-        assert "HP440" in theirs and f"its memory is freed when rank {1 - me} frees it" in theirs
+        assert "HP440" in imported and f"its memory is freed when rank {1 - me} frees it" in imported

@@ -20,10 +20,10 @@ def test_a_rank_is_lost_and_the_plan_applied_again() -> None:
     line = [sys.executable, "-m", "tests.ranks.ray_ranks"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    report = json.loads(done.stdout.splitlines()[-1])
 
-    assert said["first"] == said["again"] == [[0, [1]], [0, [0]], [1, [3]], [1, [2]]]
-    assert said["lost"] == "ended"
-    assert all(one.endswith("nothing leaked") for one in said["closed"])
-    assert said["bytes"] == [[0], [1], [2], [3]]
-    assert said["without the last"] == ["HP431", "HP431", "HP431", "gone"]
+    assert report["first"] == report["again"] == [[0, [1]], [0, [0]], [1, [3]], [1, [2]]]
+    assert report["lost"] == "ended"
+    assert all(item.endswith("nothing leaked") for item in report["closed"])
+    assert report["bytes"] == [[0], [1], [2], [3]]
+    assert report["without the last"] == ["HP431", "HP431", "HP431", "gone"]

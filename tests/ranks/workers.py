@@ -101,8 +101,8 @@ class _Meddling:
         if self._lost:
             raise self._lost
         with self._meddled():
-            found: bytes = self._store.first(key, value)
-        return found
+            matched: bytes = self._store.first(key, value)
+        return matched
 
     def get(self, key: str, until: float, look: Any) -> bytes | None:
         from hipplan.ranks.stores import StoreLost
@@ -115,8 +115,8 @@ class _Meddling:
             there: bytes | None = self._store.get(key, until, look)
             return there
         with self._meddled():
-            found: bytes | None = self._store.get(key, until, look)
-        return found
+            matched: bytes | None = self._store.get(key, until, look)
+        return matched
 
     @contextlib.contextmanager
     def _meddled(self) -> Iterator[None]:
@@ -286,10 +286,10 @@ class Workers:
                 points[f"ranks that {_WORDS.get(task.does, task.does)}"] += 1
             self._pipe(task.rank).send(task)
         order = sorted(tasks, key=lambda task: task.does == "stop")
-        found: dict[int, Outcome | None] = {}
+        collected: dict[int, Outcome | None] = {}
         for task in order:
-            found[task.rank] = self._answer(task.rank, stopped=task.does == "stop" and resume)
-        return [found[task.rank] for task in tasks]
+            collected[task.rank] = self._answer(task.rank, stopped=task.does == "stop" and resume)
+        return [collected[task.rank] for task in tasks]
 
     def close(self) -> None:
         for process, pipe in self._known.values():
@@ -299,11 +299,11 @@ class Workers:
 
     def _pipe(self, rank: int) -> Any:
         if rank not in self._known:
-            ours, theirs = _context.Pipe()
-            process = _context.Process(target=_work, args=(theirs,), daemon=True)
+            own, peer = _context.Pipe()
+            process = _context.Process(target=_work, args=(peer,), daemon=True)
             process.start()
-            theirs.close()
-            self._known[rank] = process, ours
+            peer.close()
+            self._known[rank] = process, own
         return self._known[rank][1]
 
     def _answer(self, rank: int, *, stopped: bool = False) -> Outcome | None:

@@ -30,10 +30,10 @@ def launched(*command: str, profile: str = TWO_DEVICES, **variables: str) -> sub
 
 
 def compiler() -> str:
-    found = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
-    if not found:
+    result = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if not result:
         pytest.skip("no C++ compiler")
-    return found
+    return result
 
 
 def stub(folder: Path, version: int, nodes: bool = False) -> Path:

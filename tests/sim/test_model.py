@@ -223,13 +223,13 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
 
     def run_from(self, place: Reservation, page: int, n: int) -> list[int]:
         """The contiguous pieces that start at `page` and reach `n` pages or beyond; [] where there is a hole."""
-        found, at = [], page
+        results, at = [], page
         while at < page + n:
             if at not in place.pieces:
                 return []
-            found.append(at)
+            results.append(at)
             at += place.pieces[at].pages
-        return found
+        return results
 
     @rule(where=index, page=pages, n=pages)
     def unmap(self, where: int, page: int, n: int) -> None:
@@ -238,11 +238,11 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
             return
         place = self.reservations[base]
         page %= place.pages
-        found = self.run_from(place, page, n)
-        whole = sum(place.pieces[p].pages for p in found) == n > 0
-        good = whole and (self.new or len(found) == 1)
+        result = self.run_from(place, page, n)
+        whole = sum(place.pieces[p].pages for p in result) == n > 0
+        good = whole and (self.new or len(result) == 1)
         assert self.hip.hipMemUnmap(base + page * PAGE, n * PAGE) == (SUCCESS if good else INVALID_VALUE)
-        for p in found if good else []:
+        for p in result if good else []:
             handle = place.pieces.pop(p).allocation
             self.allocations[handle].mappings -= 1
             self.drop_unused(handle)
@@ -254,17 +254,17 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
             return
         place = self.reservations[base]
         page %= place.pages
-        found = self.run_from(place, page, n)
-        covered = sum(place.pieces[p].pages for p in found)
+        result = self.run_from(place, page, n)
+        covered = sum(place.pieces[p].pages for p in result)
         expected = INVALID_VALUE
         if n and grants and (covered == n or (covered > n and not self.new)):
             expected = SUCCESS
             for device, flags in grants:
-                owners = {self.allocations[place.pieces[p].allocation].device for p in found}
+                owners = {self.allocations[place.pieces[p].allocation].device for p in result}
                 if flags == 2 or not 0 <= device < 3 or any(o != device and (device, o) not in LINKED for o in owners):
                     expected = INVALID_VALUE
                     break
-                for p in found:
+                for p in result:
                     place.pieces[p].rights[device] = flags
         descs = (AccessDesc * max(len(grants), 1))(*[access(d, f) for d, f in grants])
         assert self.hip.hipMemSetAccess(base + page * PAGE, n * PAGE, descs, len(grants)) == expected

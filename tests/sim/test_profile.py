@@ -222,9 +222,9 @@ def test_the_number_of_dies_is_reported_from_7_0_on(
     hip: Hip, simulator: Simulator, shape: str, dies: int | None
 ) -> None:
     simulator.configure(f"hip_version=7.2.0\ndevice.0.name=x\n{shape}")
-    told = c_int()
-    assert hip.hipDeviceGetAttribute(byref(told), 10018, 0) == (SUCCESS if dies else INVALID_VALUE)
-    assert dies is None or told.value == dies
+    reported = c_int()
+    assert hip.hipDeviceGetAttribute(byref(reported), 10018, 0) == (SUCCESS if dies else INVALID_VALUE)
+    assert dies is None or reported.value == dies
 
 
 def test_accessed_by_into_more_than_the_address_space_is_invalid(hip: Hip) -> None:

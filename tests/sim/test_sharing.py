@@ -66,10 +66,10 @@ def test_two_processes_see_each_other_s_writes(hip: Hip, tmp_path: Path, how: st
             channel, _ = listener.accept()
             with channel:
                 channel.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
-        said, _ = child.communicate(timeout=600)
+        output, _ = child.communicate(timeout=600)
         os.close(fd)
 
-        assert said.split("\n")[:2] == ["b'from parent' True", "{}"]
+        assert output.split("\n")[:2] == ["b'from parent' True", "{}"]
         assert hip.read(address + 100, 14) == b"from the child"
 
 
@@ -110,8 +110,8 @@ def test_imported_host_memory_is_the_host_s_from_7_15(hip: Hip, simulator: Simul
             fd = hip.get("hipMemExportToShareableHandle", c_int, handle, POSIX_FD, 0)
             imported = hip.get("hipMemImportFromShareableHandle", c_void_p, fd, POSIX_FD)
             os.close(fd)
-            told = hip.get("hipMemGetAllocationPropertiesFromHandle", AllocationProp, imported).location
-            assert (told.type, told.id) == location
+            reported = hip.get("hipMemGetAllocationPropertiesFromHandle", AllocationProp, imported).location
+            assert (reported.type, reported.id) == location
             hip.hipMemRelease(imported)
 
 

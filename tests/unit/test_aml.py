@@ -35,13 +35,13 @@ def test_mapped_host_memory_reports_the_devices_own_pointer(sim: Simulator) -> N
 
     hip = ctypes.CDLL(sim.runtime.path)
     with hipplan.apply(AREAS, runtime="sim") as layout:
-        told = {resource["name"]: resource.get("device_pointer") for resource in layout_json(layout)["resources"]}
+        collected = {resource["name"]: resource.get("device_pointer") for resource in layout_json(layout)["resources"]}
         for name in ("host_mapped", "existing_mapped"):
             pointer = ctypes.c_void_p()
             assert hip.hipHostGetDevicePointer(ctypes.byref(pointer), ctypes.c_void_p(layout[name].address), 0) == 0
             assert layout[name].device_pointer == pointer.value
-            assert told[name] == f"{pointer.value:#x}"
-        assert told["private_0"] is None
+            assert collected[name] == f"{pointer.value:#x}"
+        assert collected["private_0"] is None
         assert layout["private_0"].device_pointer == layout["private_0"].address
 
 
@@ -94,16 +94,16 @@ def test_a_failed_allocation_says_hips_name_and_what_to_do(
     sim.runtime.arm_faults(f"hipMalloc@1={error}")
     with pytest.raises(ApplyError) as caught:
         hipplan.apply(one(), runtime="sim")
-    (found,) = caught.value.diagnostics
+    (diagnostic,) = caught.value.diagnostics
 
-    assert found.code == "HP401"
-    assert found.hint.startswith(sentence)
-    assert f"{error} ({code})" in str(found)
+    assert diagnostic.code == "HP401"
+    assert diagnostic.hint.startswith(sentence)
+    assert f"{error} ({code})" in str(diagnostic)
     assert caught.value.exit_code == 4
 
 
 def test_the_device_cannot_be_set_back_after_the_allocation(sim: Simulator) -> None:
-    """AML returns the memory and an error; here it is given back."""
+    """AML returns the memory and an error; hipplan frees it."""
     calls = 0
     for number in range(1, 40):
         sim.runtime.arm_faults(f"hipSetDevice@{number}=hipErrorUnknown")
@@ -122,7 +122,7 @@ def test_no_such_device_and_too_much_memory_are_reported_before_any_call(sim: Si
     for plan, code in ((one(device="gpu.2"), "HP310"), (one(size="999GiB"), "HP301")):
         with pytest.raises(MachineError) as caught:
             hipplan.apply(plan, runtime="sim")
-        assert [found.code for found in caught.value.diagnostics] == [code]
+        assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [code]
         assert caught.value.exit_code == 3
 
 

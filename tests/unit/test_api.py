@@ -280,28 +280,28 @@ def test_a_roll_back_releases_the_caller_s_memory(rules: str, sim: Simulator) ->
 
 def test_a_file_that_is_missing_or_short_is_reported(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(b"abc")
-    for spec, said in (
+    for spec, answer in (
         ("file: none.bin", "No such file"),
         ("file: short.bin, size: 1MiB", "has 3 bytes, fewer"),
     ):
         path = tmp_path / "plan.yaml"
         path.write_text(f"hipplan: 1\nbuffers:\n  b: {{kind: registered, {spec}}}\n")
-        with pytest.raises(ApplyError, match=said):
+        with pytest.raises(ApplyError, match=answer):
             hipplan.apply(path, runtime="sim")
 
 
 def test_an_allocation_is_imported_from_a_descriptor(sim: Simulator) -> None:
     shared = {"size": "2MiB", "shareable": "posix_fd"}
     mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
-    with hipplan.apply(plan(allocations={"a": shared}, reservations=mapped), runtime="sim") as theirs:
-        descriptor = theirs.export("a")
+    with hipplan.apply(plan(allocations={"a": shared}, reservations=mapped), runtime="sim") as exporter:
+        descriptor = exporter.export("a")
         imported = plan(allocations={"a": {**shared, "bind": "theirs"}}, reservations=mapped)
-        with hipplan.apply(imported, runtime="sim", bind={"theirs": descriptor}) as ours:
+        with hipplan.apply(imported, runtime="sim", bind={"theirs": descriptor}) as importer:
             os.close(descriptor)
-            assert theirs["r"].address != ours["r"].address
-            theirs.runtime.write(theirs["r"].address, b"shared")
+            assert exporter["r"].address != importer["r"].address
+            exporter.runtime.write(exporter["r"].address, b"shared")
 
-            assert ours.runtime.read(ours["r"].address, 6) == b"shared"
+            assert importer.runtime.read(importer["r"].address, 6) == b"shared"
 
 
 @pytest.mark.parametrize(
@@ -438,13 +438,13 @@ def test_flags_reach_the_driver_as_hip_s_numbers(sim: Simulator) -> None:
 def test_a_plan_is_as_large_on_a_simulated_machine_as_its_profile_says() -> None:
     """mi300x-8 leaves the recommended granularity open: it depends on the release."""
     wanted = plan(allocations={"a": {"size": "96KiB"}}, reservations={"r": {"mappings": [{"allocation": "a"}]}})
-    told = hipplan.compile(hipplan.load(wanted), hipplan.machine("mi300x-8"))
+    reported = hipplan.compile(hipplan.load(wanted), hipplan.machine("mi300x-8"))
     source = f"""
 import hipplan
 with hipplan.apply({wanted!r}, machine="mi300x-8", runtime="sim") as layout:
     print(layout["a"].size)
 """
-    assert in_a_process_of_its_own(source) == str(told.bytes_by_device()["gpu.0"])
+    assert in_a_process_of_its_own(source) == str(reported.bytes_by_device()["gpu.0"])
 
 
 def test_completion_lists_the_public_names() -> None:

@@ -138,9 +138,9 @@ def test_arguments_take_integers_of_numpy_and_refuse_what_is_none(sim: Simulator
         layout.grow("r", by=np.int64(2 * MIB))
         layout.grow("r", to=np.uint32(6 * MIB))
         assert layout["r"].size == 6 * MIB
-        for wrong, told in ((True, "true or false"), (1.5, "a fraction"), ([1], "a list")):
+        for wrong, kind in ((True, "true or false"), (1.5, "a fraction"), ([1], "a list")):
             for move in (layout.grow, layout.shrink):
-                with pytest.raises(hipplan.ApplyError, match=f"HP420.*expected a byte size, not {told}"):
+                with pytest.raises(hipplan.ApplyError, match=f"HP420.*expected a byte size, not {kind}"):
                     move("r", by=wrong)  # type: ignore[operator]
         assert layout["r"].size == 6 * MIB
 

@@ -36,7 +36,7 @@ def warnings(data: dict[str, Any]) -> list[tuple[str, str]]:
 def test_a_mapping_has_the_right_of_its_reservation_unless_it_has_its_own() -> None:
     program = hipplan.compile(plan(), "sim-2")
     assert program.attached == {"r": "rw", "v": "rw", "v[1]": "r"}
-    rights = {one.name: one.attached for one in program.resources}
+    rights = {resource.name: resource.attached for resource in program.resources}
     assert [rights[name] for name in ("r", "r[0]", "v[0]", "v[1]", "plain", "plain[0]")] == ["rw"] * 3 + ["r"] * 3
     assert held.writable(program) == ["v[0]", "r"]
     assert written.read(written.write(program)) == program
@@ -82,7 +82,7 @@ def test_a_preview_shows_it() -> None:
     program = hipplan.compile(plan(), "sim-2")
     table = render.resources_table(program.resources)
     assert [line.split()[0] for line in table.splitlines() if "attached: rw" in line] == ["v[0]", "r", "r[0]"]
-    data = {one.name: render_json.resource_json(one).get("attached") for one in program.resources}
+    data = {resource.name: render_json.resource_json(resource).get("attached") for resource in program.resources}
     assert {name for name, right in data.items() if right} == {"v[0]", "r", "r[0]"}
 
 

@@ -44,11 +44,11 @@ def told(*arguments: str) -> tuple[int, str]:
 
 def fine(*arguments: str) -> None:
     """Good, or a diagnostic: no other end."""
-    code, said = told(*arguments)
+    code, answer = told(*arguments)
 
-    assert code in (0, 2, 3, 6), said
-    assert code in (0, 6) or "error" in said
-    assert "Traceback" not in said
+    assert code in (0, 2, 3, 6), answer
+    assert code in (0, 6) or "error" in answer
+    assert "Traceback" not in answer
 
 
 BUFFER = "hipplan: 1\nbuffers: {b: {kind: device, size: %s}}\n"
@@ -104,10 +104,10 @@ MANAGED = "hipplan: 1\nrequires: {gpu: %s}\n"
 )
 def test_each_kind_of_bad_input_has_its_sentence(text: bytes, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_bytes(text)
-    code, said = told("validate", str(tmp_path / "plan.yaml"))
+    code, answer = told("validate", str(tmp_path / "plan.yaml"))
 
     assert code == 2
-    assert sentence in said
+    assert sentence in answer
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def _nodes(document: Any) -> list[Any]:
     if not isinstance(document, (dict, list)):
         return []
     inner = document.values() if isinstance(document, dict) else document
-    return [document, *(node for one in inner for node in _nodes(one))]
+    return [document, *(node for item in inner for node in _nodes(item))]
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
@@ -335,8 +335,8 @@ def test_mutated_profiles(path: Path, tmp_path: Path) -> None:
     plan = str(ROOT / "plans" / "quickstart.yaml")
     for seed in range(20 if WHOLE else 7):
         (tmp_path / "box.yaml").write_text(yaml.safe_dump(mutated(good, random.Random(seed))))
-        code, said = told("validate", plan, "--machine", str(tmp_path / "box.yaml"))
-        assert code in (0, 2, 3), said
+        code, answer = told("validate", plan, "--machine", str(tmp_path / "box.yaml"))
+        assert code in (0, 2, 3), answer
         fine("machine", "--diff", str(tmp_path / "box.yaml"), path.stem)
 
 
@@ -393,10 +393,10 @@ def test_hostile_variables_of_a_plan(variables: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(
         f"hipplan: 1\nvars: {variables}\nbuffers: {{b: {{kind: device, size: $(n)}}}}\n"
     )
-    code, said = told("validate", str(tmp_path / "plan.yaml"))
+    code, answer = told("validate", str(tmp_path / "plan.yaml"))
 
     assert code == 2
-    assert "error[HP" in said
+    assert "error[HP" in answer
 
 
 WORDS = st.sampled_from(
@@ -443,10 +443,10 @@ def test_any_arguments(verb: str, words: list[str], tmp_path: Path, monkeypatch:
     "verb", ["", "-", "--", "\udcff", "valid", "__init__", "main", "../main", "arguments", "--version=1"]
 )
 def test_a_verb_that_is_invalid(verb: str) -> None:
-    code, said = told(verb)
+    code, answer = told(verb)
 
     assert code == 2
-    assert said.startswith("hipplan: error: there is no ")
+    assert answer.startswith("hipplan: error: there is no ")
 
 
 # Time
@@ -474,10 +474,10 @@ def test_a_verb_that_is_invalid(verb: str) -> None:
 def test_what_is_made_to_take_long_does_not(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(text)
     start = time.process_time()
-    code, said = told("validate", str(tmp_path / "plan.yaml"), "--machine", "mi300x-8")
+    code, answer = told("validate", str(tmp_path / "plan.yaml"), "--machine", "mi300x-8")
 
     assert code in (2, 3)
-    assert "error[HP" in said
+    assert "error[HP" in answer
     assert time.process_time() - start < 30
 
 

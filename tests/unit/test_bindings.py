@@ -22,18 +22,18 @@ def test_a_descriptor_that_is_passed_again_is_new_memory(sim: Simulator, tmp_pat
     """Its number may be one that was closed meanwhile."""
     shared = {"size": "2MiB", "shareable": "posix_fd"}
     mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
-    theirs = BASE | {"allocations": {"a": shared}, "reservations": mapped}
-    ours = theirs | {"allocations": {"a": {**shared, "bind": "a"}}}
-    with hipplan.apply(theirs, runtime="sim") as first, hipplan.apply(theirs, runtime="sim") as second:
+    exporting = BASE | {"allocations": {"a": shared}, "reservations": mapped}
+    importing = exporting | {"allocations": {"a": {**shared, "bind": "a"}}}
+    with hipplan.apply(exporting, runtime="sim") as first, hipplan.apply(exporting, runtime="sim") as second:
         first.fill("r[0]", 1)
         second.fill("r[0]", 2)
         descriptor = first.export("a")
-        with hipplan.apply(ours, runtime="sim", bind={"a": descriptor}) as layout:
+        with hipplan.apply(importing, runtime="sim", bind={"a": descriptor}) as layout:
             exported = second.export("a")
             os.dup2(exported, descriptor)
             os.close(exported)
-            assert not layout.update(ours)
-            layout.update(ours, bind={"a": descriptor})
+            assert not layout.update(importing)
+            layout.update(importing, bind={"a": descriptor})
             os.close(descriptor)
             layout.save("r[0]", tmp_path / "found.bin")
             assert (tmp_path / "found.bin").read_bytes() == bytes([2]) * (2 << 20)
@@ -75,7 +75,7 @@ def test_memory_that_is_registered_twice_can_be_moved_while_the_error_is_looked_
 
 
 def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) -> None:
-    """Twice was given back twice: the second time is a leak."""
+    """An object that was made twice is freed twice; the second time is reported as a leak."""
     memory = bytearray(8192)
     upper = memoryview(memory)[4096:]
     two = BASE | {"buffers": {name: {"kind": "registered", "bind": name} for name in ("mine", "again")}}
@@ -136,13 +136,13 @@ def test_no_object_of_the_caller_is_kept_after_the_error(
     wanted = BASE | {"buffers": {**REGISTERED["buffers"], "last": {"kind": "device", "size": 4096}}}
 
     def fail() -> None:
-        told: dict[str, Any] = {"bind": {"memory": memoryview(memory)}, "on_step": on_step}
+        collected: dict[str, Any] = {"bind": {"memory": memoryview(memory)}, "on_step": on_step}
         if change == "apply":
             sim.runtime.arm_faults(faults)
-            hipplan.apply(wanted, runtime="sim", record=record, **told)
+            hipplan.apply(wanted, runtime="sim", record=record, **collected)
         with hipplan.apply(BASE, runtime="sim", record=record) as layout:
             sim.runtime.arm_faults(faults)
-            layout.update(wanted, **told)
+            layout.update(wanted, **collected)
 
     with pytest.raises((ApplyError, RuntimeError)):
         fail()

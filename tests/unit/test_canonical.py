@@ -173,9 +173,12 @@ def test_what_stands_at_a_kind_of_place_is_found_once(monkeypatch: pytest.Monkey
 def test_what_cannot_be_kept_is_reported_and_left_alone(text: str, line: int, column: int) -> None:
     with pytest.raises(PlanError) as caught:
         formatted(text)
-    (found,) = caught.value.diagnostics
+    (diagnostic,) = caught.value.diagnostics
 
-    assert (found.code, found.span and (found.span.line, found.span.column)) == ("HP026", (line, column))
+    assert (diagnostic.code, diagnostic.span and (diagnostic.span.line, diagnostic.span.column)) == (
+        "HP026",
+        (line, column),
+    )
 
 
 def test_a_plan_with_a_key_twice_is_not_formatted() -> None:

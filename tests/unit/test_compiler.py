@@ -87,7 +87,7 @@ def test_access_is_one_call_a_mapping_for_all_devices() -> None:
     }
     access = [step for step in compiled(plan).steps if isinstance(step, steps.SetAccess)]
 
-    assert [one.rights for one in access] == [((0, "rw"), (1, "r"))]
+    assert [item.rights for item in access] == [((0, "rw"), (1, "r"))]
 
 
 def test_an_alignment_reserves_room_for_an_aligned_base() -> None:
@@ -157,7 +157,9 @@ def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
 
 def test_host_memory_has_the_granularity_that_the_machine_reports() -> None:
     on_host = {"allocations": {"a": {"device": "host", "size": "4KiB"}}}
-    sizes = [compiled(on_host, machine(host_granularity=told)).resources[0].size for told in (None, 2 * MIB)]
+    sizes = [
+        compiled(on_host, machine(host_granularity=granularity)).resources[0].size for granularity in (None, 2 * MIB)
+    ]
 
     assert sizes == [4096, 2 * MIB]
 
@@ -269,9 +271,9 @@ def test_what_cannot_hold_the_memory_that_moves_bytes_is_reported_at_the_content
     small = machine(host_memory=8 * MIB)
     with pytest.raises(MachineError) as caught:
         compiled(LOADED, small)
-    (told,) = caught.value.diagnostics
-    assert "16MiB" in told.summary
-    assert "contents" in told.why
+    (diagnostic,) = caught.value.diagnostics
+    assert "16MiB" in diagnostic.summary
+    assert "contents" in diagnostic.why
 
 
 def test_managed_memory_that_migrates_is_not_the_hosts() -> None:

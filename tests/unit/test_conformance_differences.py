@@ -26,9 +26,9 @@ def test_every_test_of_a_row_exists(row: Difference) -> None:
 
 
 def test_a_row_is_found_by_test_and_parameters() -> None:
-    told = "test_host_malloc.py::test_the_flags_are_reported"
-    assert declared(CUDA, f"{told}[native-1]") is declared(CUDA, f"{told}[native-1073741824]") is not None
-    assert declared(CUDA, f"{told}[native-2]") is None
+    message = "test_host_malloc.py::test_the_flags_are_reported"
+    assert declared(CUDA, f"{message}[native-1]") is declared(CUDA, f"{message}[native-1073741824]") is not None
+    assert declared(CUDA, f"{message}[native-2]") is None
     assert declared(CUDA, "test_malloc.py::test_the_flags_are_reported[native-1]") is None
 
 

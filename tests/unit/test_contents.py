@@ -312,10 +312,10 @@ def test_a_wrong_file_is_reported_with_its_place_before_any_driver_call(sim: Sim
     sim.runtime.arm_faults("*@1000000=1")
     with pytest.raises(ApplyError) as caught:
         hipplan.layout.run.run(program, sim.runtime)
-    found = caught.value.diagnostics
+    diagnostic = caught.value.diagnostics
 
     assert sim.runtime.calls_counted() == 0
-    assert [(one.code, one.span.line, one.span.column) for one in found if one.span] == [
+    assert [(item.code, item.span.line, item.span.column) for item in diagnostic if item.span] == [
         ("HP421", 5, 15), ("HP421", 6, 13), ("HP405", 7, 13)
     ]  # fmt: skip
     assert caught.value.exit_code == 4
@@ -410,8 +410,8 @@ def test_an_update_fills_what_is_new_and_leaves_what_stays(sim: Simulator, tmp_p
 
         assert {name: set(bytes_of(layout, name)) for name in "abc"} == {"a": {9}, "b": {5}, "c": {5}}
         again = layout.update(plan({**contents, "b": {"value": 3}}, buffers=buffers))
-        told = "no changes\nnote: other contents of b are not loaded: their bytes stay unchanged"
-        assert (str(again), bool(again), set(bytes_of(layout, "b"))) == (told, False, {5})
+        message = "no changes\nnote: other contents of b are not loaded: their bytes stay unchanged"
+        assert (str(again), bool(again), set(bytes_of(layout, "b"))) == (message, False, {5})
         before = sim.alive()
         with pytest.raises(ApplyError, match="HP405"):
             more = {**buffers, "d": BUFFERS["scratch"]}

@@ -21,10 +21,10 @@ TABLE: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "coverage.yaml").read_te
 def module() -> Any:
     spec = importlib.util.spec_from_file_location("coverage_of_hip", ROOT / "docs" / "coverage.py")
     assert spec and spec.loader
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found
-    spec.loader.exec_module(found)
-    return found
+    result = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = result
+    spec.loader.exec_module(result)
+    return result
 
 
 COVERAGE = module()

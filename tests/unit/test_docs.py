@@ -55,9 +55,9 @@ def test_the_examples_run(
 
 def test_every_exception_is_reported_with_its_exit_code() -> None:
     text = (ROOT / "docs" / "python.md").read_text()
-    told = dict(re.findall(r"^\| `(\w+)`[^|]*\| (\d) \|", text, re.M)[::-1])  # the first row of a name counts
+    reported = dict(re.findall(r"^\| `(\w+)`[^|]*\| (\d) \|", text, re.M)[::-1])  # the first row of a name counts
     errors = {name: kind for name in hipplan.__all__ if isinstance(kind := getattr(hipplan, name), type)
               and issubclass(kind, hipplan.HipplanError) and kind is not hipplan.HipplanError}  # fmt: skip
 
-    assert told == {name: str(int(kind(()).exit_code if isinstance(kind.exit_code, property) else kind.exit_code))
+    assert reported == {name: str(int(kind(()).exit_code if isinstance(kind.exit_code, property) else kind.exit_code))
                     for name, kind in errors.items()}  # fmt: skip

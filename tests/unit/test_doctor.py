@@ -125,22 +125,22 @@ def test_each_finding_says_what_to_do(box: Box) -> None:
 def test_a_gpu_without_its_driver_is_an_error(gpu: dict[str, str], topic: str, box: Box) -> None:
     box.gpu(gpu)
     box.gpu({"vendor": "0x8086", "class": "0x030000"}, "0000:00:02.0")
-    found = box.topics()
+    result = box.topics()
 
-    assert found[topic].level == "error"
-    assert "1 GPU of" in found[topic].summary
+    assert result[topic].level == "error"
+    assert "1 GPU of" in result[topic].summary
 
 
 def test_device_files_that_are_missing_or_closed_are_errors(box: Box) -> None:
     box.file("/sys/module/amdgpu/version", "6")
     box.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep\n")
     box.file("/dev/nvidiactl")
-    found = box.report()
-    summaries = {one.summary for one in found.of("error")}
+    result = box.report()
+    summaries = {event.summary for event in result.of("error")}
 
     assert "/dev/kfd is not there, though the driver is" in summaries
     assert "/dev/nvidia-uvm is not there, though the driver is" in summaries
-    assert found.facts["system"]["drivers"] == {"amd": "6", "nvidia": "580.95.05"}
+    assert result.facts["system"]["drivers"] == {"amd": "6", "nvidia": "580.95.05"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may open everything")
@@ -171,9 +171,11 @@ def test_no_render_node_is_an_error(box: Box) -> None:
 def test_limits_of_the_process(limit: str, value: Any, topic: str | None, level: str | None, box: Box) -> None:
     box.amd()
     box.limits[limit] = value
-    found = {finding.topic: finding.level for finding in box.report().findings if finding.topic.startswith("limits.")}
+    collected = {
+        finding.topic: finding.level for finding in box.report().findings if finding.topic.startswith("limits.")
+    }
 
-    assert found == ({topic: level} if topic else {})
+    assert collected == ({topic: level} if topic else {})
 
 
 @pytest.mark.parametrize(
@@ -191,9 +193,9 @@ def test_limits_of_the_process(limit: str, value: Any, topic: str | None, level:
 def test_what_the_kernel_says(path: str, text: str, topic: str | None, box: Box) -> None:
     box.amd()
     box.file(path, text)
-    found = {finding.topic for finding in box.report().findings if not finding.topic.startswith("release.")}
+    collected = {finding.topic for finding in box.report().findings if not finding.topic.startswith("release.")}
 
-    assert found == ({topic} if topic else set())
+    assert collected == ({topic} if topic else set())
 
 
 @pytest.mark.parametrize(
@@ -224,16 +226,16 @@ def test_what_the_kernel_says(path: str, text: str, topic: str | None, box: Box)
 def test_variables_that_change_layouts(variable: str, value: str, level: str | None, box: Box) -> None:
     box.amd()
     box.environ[variable] = value
-    found = {
+    collected = {
         finding.topic: finding.level for finding in box.report().findings if finding.topic.startswith("environment.")
     }
 
-    assert found == ({f"environment.{variable}": level} if level else {})
+    assert collected == ({f"environment.{variable}": level} if level else {})
 
 
 def test_variables_that_contradict_each_other(box: Box) -> None:
     box.environ |= {"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "2"}
-    summaries = [one.summary for one in box.report().of("warning")]
+    summaries = [event.summary for event in box.report().of("warning")]
 
     assert any("differ" in summary for summary in summaries)
     assert any("applied first" in summary for summary in summaries)
@@ -249,11 +251,11 @@ def test_every_copy_of_a_library_is_found_once(box: Box) -> None:
     cut = box.library("/usr/lib/libamdhip64.so.7", library_path().read_bytes()[:1000])
     box.library("/usr/lib64/libamdhip64.so.txt")
     report = box.report()
-    found = {library["path"]: library for library in report.facts["libraries"]}
+    collected = {library["path"]: library for library in report.facts["libraries"]}
     topics = {finding.topic: finding for finding in report.findings}
 
-    assert list(found) == [str(second), str(first), str(box.root / "usr/lib64/libamdhip64.so.6"), str(cut)]
-    assert found[str(first)]["version"] == "7.2.70200"
+    assert list(collected) == [str(second), str(first), str(box.root / "usr/lib64/libamdhip64.so.6"), str(cut)]
+    assert collected[str(first)]["version"] == "7.2.70200"
     assert topics["libraries.amd"].level == "warning"
     assert [finding.summary[:8] for finding in report.findings if finding.topic == "libraries.amd"] == [
         "2 copies",

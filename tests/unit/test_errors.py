@@ -141,10 +141,10 @@ def test_diagnostics_come_in_the_order_of_the_file_and_repetitions_as_one() -> N
     def at(line: int, expansion: str = "") -> Diagnostic:
         return Diagnostic("HP201", f"line {line}", Span("p", line, 1, line, 2, "x", expansion))
 
-    told = in_order([at(3), at(1, "a.0"), at(1, "a.1"), at(1, "a.2"), at(2), at(2)])
+    reported = in_order([at(3), at(1, "a.0"), at(1, "a.1"), at(1, "a.2"), at(2), at(2)])
 
-    assert [d.summary for d in told] == ["line 1", "line 2", "line 2", "line 3"]
-    assert told[0].notes == ("and: 2 more of this each",)
+    assert [d.summary for d in reported] == ["line 1", "line 2", "line 2", "line 3"]
+    assert reported[0].notes == ("and: 2 more of this each",)
 
 
 def test_exit_codes_follow_the_kind_of_failure() -> None:
@@ -160,12 +160,12 @@ def test_exit_codes_follow_the_kind_of_failure() -> None:
 def test_json_of_a_diagnostic_holds_all_of_it() -> None:
     span = Span("p", 1, 2, 1, 5, "text", "a.0")
 
-    found = Diagnostic("HP201", "x", span, "label", "why", "hint", "warning", ("n: 1",)).to_json()
+    result = Diagnostic("HP201", "x", span, "label", "why", "hint", "warning", ("n: 1",)).to_json()
 
-    assert found["span"] == {
+    assert result["span"] == {
         "file": "p", "line": 1, "column": 2, "end_line": 1, "end_column": 5, "expansion": "a.0", "path": ""
     }  # fmt: skip
-    assert (found["code"], found["severity"], found["notes"]) == ("HP201", "warning", ["n: 1"])
+    assert (result["code"], result["severity"], result["notes"]) == ("HP201", "warning", ["n: 1"])
 
 
 def test_a_typo_among_thousands_of_names_is_reported_in_a_line() -> None:

@@ -245,15 +245,15 @@ def test_mistakes_are_reported_where_they_stand(text: str, where: list[tuple[str
 
 
 def test_a_mistake_in_something_repeated_is_reported_once_with_the_repetition() -> None:
-    (found,) = refused("allocations: {a: {each: 3, device: gpu, size: 1}}\n")
+    (result,) = refused("allocations: {a: {each: 3, device: gpu, size: 1}}\n")
 
-    assert found.span is not None
-    assert (found.span.line, found.span.column, found.span.expansion) == (2, 36, "a.0 (each=0)")
-    assert found.notes == ("and: 2 more of this each",)
+    assert result.span is not None
+    assert (result.span.line, result.span.column, result.span.expansion) == (2, 36, "a.0 (each=0)")
+    assert result.notes == ("and: 2 more of this each",)
 
 
 def test_mistakes_of_all_kinds_come_together_without_following_mistakes() -> None:
-    found = refused(
+    result = refused(
         "allocations:\n"
         "  a: {size: $(n), device: gpu.0}\n"
         "  b: {sizes: 1}\n"
@@ -263,15 +263,15 @@ def test_mistakes_of_all_kinds_come_together_without_following_mistakes() -> Non
         "  r: {mappings: [{allocation: a}, {allocation: b}, {allocation: d}]}\n"
     )
 
-    assert seen(found) == [
+    assert seen(result) == [
         ("HP021", 3, 15), ("HP102", 4, 3), ("HP101", 4, 7), ("HP005", 6, 3), ("HP202", 8, 65)
     ]  # fmt: skip
 
 
 def test_unknown_variables_from_outside_are_refused() -> None:
-    (found,) = refused("vars: {chunks: 1}\n", chunk=2)
+    (result,) = refused("vars: {chunks: 1}\n", chunk=2)
 
-    assert (found.code, found.hint) == ("HP210", "did you mean 'chunks'?")
+    assert (result.code, result.hint) == ("HP210", "did you mean 'chunks'?")
 
 
 @pytest.mark.parametrize(
@@ -344,9 +344,13 @@ def test_a_variable_of_two_included_files_needs_the_word_of_one_that_includes_bo
     with pytest.raises(PlanError) as raised:
         load(write(tmp_path, plan=plan))
 
-    (told,) = raised.value.diagnostics
-    assert (told.code, str(told.span).endswith("g.yaml:3:8"), "f.yaml:2:8" in told.label) == ("HP204", True, True)
-    assert "or define it in" in told.hint
+    (diagnostic,) = raised.value.diagnostics
+    assert (diagnostic.code, str(diagnostic.span).endswith("g.yaml:3:8"), "f.yaml:2:8" in diagnostic.label) == (
+        "HP204",
+        True,
+        True,
+    )
+    assert "or define it in" in diagnostic.hint
     good = load(write(tmp_path, plan=plan + "vars: {kv: 2}\n"))
     assert good.objects.buffers["b"].spec.size == 3
 
@@ -403,11 +407,11 @@ def test_a_mistake_in_a_repeated_tensor_is_shown_where_it_was_written(tensor: st
         "    tensors:\n"
         f"      layer.$(n).wq: {{each: {{n: 2}}, {tensor}}}\n"
     )  # fmt: skip
-    found = refused(text)
+    result = refused(text)
 
-    assert seen(found) == [(code, 6, column)]
-    assert found[0].span is not None
-    assert found[0].span.expansion == "rank.0 (each=0), layer.0.wq (n=0)"
+    assert seen(result) == [(code, 6, column)]
+    assert result[0].span is not None
+    assert result[0].span.expansion == "rank.0 (each=0), layer.0.wq (n=0)"
 
 
 def test_two_repetitions_of_a_tensor_need_two_names() -> None:

@@ -163,8 +163,8 @@ for result in (7, 7, 911, 7):
     hip.hipMemRelease(P)
 import os; os.dup2(1, 2)
 """
-    told = script("import os; os.dup2(1, 2)\n" + reported).splitlines()
-    assert told == [
+    report = script("import os; os.dup2(1, 2)\n" + reported).splitlines()
+    assert report == [
         f"libhipcuda: CUDA error {result} (CUDA_ERROR_OF_TOMORROW) has no HIP counterpart: it becomes hipErrorUnknown"
         for result in (7, 911)
     ]
@@ -231,9 +231,9 @@ threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
 [one.join() for one in threads]
 print(sorted(line for line in calls() if "Retain" in line or "Init" in line))
 """
-    told = script(source)
+    reported = script(source)
 
-    assert told == "['cuDevicePrimaryCtxRetain@0 -1 0', 'cuDevicePrimaryCtxRetain@0 -1 1', 'cuInit@0 0']"
+    assert reported == "['cuDevicePrimaryCtxRetain@0 -1 0', 'cuDevicePrimaryCtxRetain@0 -1 1', 'cuInit@0 0']"
 
 
 def test_a_context_that_cannot_be_retained_is_tried_again_by_the_next_call(script: Script) -> None:

@@ -1,4 +1,4 @@
-"""A view is a lease: given back from any thread; a layout with leases out does not close."""
+"""A view is a lease: any thread may return it; a layout with open leases does not close."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_force_keeps_addresses_and_viewed_buffers_until_the_views_go(sim: Simula
     assert [int(reservation["address"], 16) for reservation in ledger["reservations"]] == [range_address]
 
     del array, capsule
-    hipplan.apply(PLAN, runtime="sim").close()  # the next close gives back what was kept
+    hipplan.apply(PLAN, runtime="sim").close()  # the next close frees what was kept
     assert sim.alive() == set()
 
 
@@ -218,7 +218,7 @@ def test_a_book_bars_ranges_exactly() -> None:
     piece = _core.Window(book, "x", 0x1000, [16], 1, "B", "", False, 0)
     held = _core.Lease(piece)
 
-    assert [one.name for one in book.bar(0x100F, 1)] == ["x"]
+    assert [item.name for item in book.bar(0x100F, 1)] == ["x"]
     assert book.bar(0x1010, 16) == []
     with pytest.raises(BufferError):
         _core.Lease(_core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0))
@@ -236,7 +236,7 @@ def test_a_settled_bar_stands_against_the_older_ones_only() -> None:
 
     old = book.age
     book.bar(0x1000, 16)
-    with pytest.raises(BufferError):  # who looks while it is barred does not know what he would get
+    with pytest.raises(BufferError):  # a view during a change would have an unknown state
         _core.Lease(window(book.age))
     book.settle()
     new = book.age

@@ -26,11 +26,11 @@ Packet = bytes | tuple[bytes, int]
 @pytest.fixture
 def ends() -> Iterator[tuple[Mesh, socket.socket]]:
     """A connection to rank 1, and that rank's end of it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setblocking(False)
-    mesh = Mesh({1: ours})
-    with theirs:
-        yield mesh, theirs
+    own, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own.setblocking(False)
+    mesh = Mesh({1: own})
+    with peer:
+        yield mesh, peer
     mesh.close()
 
 
@@ -144,16 +144,16 @@ def test_a_rank_s_offer_is_checked(lie: dict[str, Any]) -> None:
     from pydantic import TypeAdapter
 
     offers = TypeAdapter(Offer)
-    said = offers.dump_python(offer_of(programs().own(1)), mode="json")
-    assert offers.validate_python(said).rank == 1
-    part = said["parts"][0]
+    answer = offers.dump_python(offer_of(programs().own(1)), mode="json")
+    assert offers.validate_python(answer).rank == 1
+    part = answer["parts"][0]
     for key, value in lie.items():
         if not isinstance(value, list) or not value:
             part[key] = value
         else:
             part[key][0] |= value[0]
     with pytest.raises(ValueError, match="parts"):
-        offers.validate_python(said)
+        offers.validate_python(answer)
 
 
 def test_a_region_is_offered_once() -> None:

@@ -163,7 +163,7 @@ MAPPED = "allocations: {a: {size: 4}, k: {size: 2, count: 3}}\nreservations: {r:
     ],
 )
 def test_mappings_fit(reservation: str, code: str) -> None:
-    assert [found[0] for found in refused(MAPPED % reservation)] == [code]
+    assert [error[0] for error in refused(MAPPED % reservation)] == [code]
 
 
 def test_mappings_find_their_places() -> None:
@@ -198,11 +198,11 @@ def test_access_is_by_device_with_patterns_first() -> None:
 
 
 def test_devices_without_selectors_take_the_ordinals_that_are_free() -> None:
-    found = objects(
+    result = objects(
         "devices: {a: {}, b: {ordinal: 0}, gpu: {count: 2}, u: {pci: '00:00.0'}, c: {ordinal: 4, count: 2}}"
     )
 
-    assert {name: device.ordinal for name, device in found.devices.items()} == {
+    assert {name: device.ordinal for name, device in result.devices.items()} == {
         "a": 1, "b": 0, "gpu.0": 2, "gpu.1": 3, "u": None, "c.0": 4, "c.1": 5
     }  # fmt: skip
 
@@ -247,10 +247,10 @@ def test_data_in_python_is_a_plan_too_and_its_keys_are_the_places() -> None:
 
 
 def test_a_wrong_size_of_a_region_is_one_mistake() -> None:
-    (told,) = diagnostics("regions: {k: {device: gpu.0, size: 16M}}")
+    (reported,) = diagnostics("regions: {k: {device: gpu.0, size: 16M}}")
     (empty,) = diagnostics("regions: {k: {device: gpu.0, size: null}}")
 
-    assert (told.code, told.hint) == ("HP013", "write 16MiB, or auto")
+    assert (reported.code, reported.hint) == ("HP013", "write 16MiB, or auto")
     assert (empty.code, empty.hint) == ("HP103", "write bytes, or 64MiB, or auto")
 
 

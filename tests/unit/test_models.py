@@ -105,11 +105,11 @@ def test_weights_and_cache_are_those_of_the_published_model(name: str, write: Wr
 def taken(text: str, machine: Machine) -> dict[int, int]:
     """Device memory of a plan, by ordinal."""
     program = hipplan.compile(hipplan.load(StringIO(text)), machine)
-    found: dict[int, int] = {}
+    collected: dict[int, int] = {}
     for step in program.steps:
         if step.call == "hipMemCreate":
-            found[step.device] = found.get(step.device, 0) + step.size  # type: ignore[attr-defined]
-    return found
+            collected[step.device] = collected.get(step.device, 0) + step.size  # type: ignore[attr-defined]
+    return collected
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -132,8 +132,8 @@ def test_fill_takes_all_but_the_reserve(name: str, machine: str, ranks: int, wri
     used = taken(text, there)
 
     assert len(used) == ranks
-    room = [memory - int(memory * 0.1) - one for one in used.values()]
-    assert all(one >= 0 for one in room)
+    room = [memory - int(memory * 0.1) - item for item in used.values()]
+    assert all(item >= 0 for item in room)
     assert min(room) < 2 * 2**21, "one more step would not fit"
     assert hipplan.compile(hipplan.load(StringIO(text)), there).warnings == ()
 
@@ -151,12 +151,12 @@ def test_what_is_missing_is_reported_to_the_byte(name: str, write: Write) -> Non
     reserve = Reserve(size=2**30)
     with pytest.raises(MachineError) as caught:
         fitted(model, with_memory(2**33), 2**34, reserve)
-    told = caught.value.diagnostics[0]
-    missing = int(told.summary.partition("lacks ")[2].partition(" bytes")[0])
+    reported = caught.value.diagnostics[0]
+    missing = int(reported.summary.partition("lacks ")[2].partition(" bytes")[0])
 
-    assert told.code == "HP301"
+    assert reported.code == "HP301"
     assert caught.value.exit_code == 3
-    assert str(2**34) in told.why
+    assert str(2**34) in reported.why
     assert fitted(model, with_memory(2**33 + missing), 2**34, reserve) == 2**34
     with pytest.raises(MachineError, match="lacks 1 bytes"):
         fitted(model, with_memory(2**33 + missing - 1), 2**34, reserve)
@@ -200,12 +200,12 @@ def test_the_plan_names_each_tensor_once_in_few_lines(name: str, ranks: int, lin
     layers = 16 if "num_experts" in config else config["num_hidden_layers"]
     model = read_model(str(write(config, num_hidden_layers=layers)), ranks)
     text = plan_text(model, 2**30, 2**20)
-    found = hipplan.compile(hipplan.load(StringIO(text)), load_machine("mi300x-8")).resources
+    result = hipplan.compile(hipplan.load(StringIO(text)), load_machine("mi300x-8")).resources
 
     assert len(text.splitlines()) < lines
     assert canonical(load_yaml(StringIO(text))) == text
     for rank in range(ranks):
-        assert len({one.name for one in found if one.kind == "tensor" and one.inside == f"rank.{rank}"}) == len(
+        assert len({item.name for item in result if item.kind == "tensor" and item.inside == f"rank.{rank}"}) == len(
             model.weights
         )
 

@@ -86,7 +86,7 @@ def test_a_forced_close_leaves_a_load_its_streams(sim: Simulator, tmp_path: Path
     assert "x" in kept
     assert outcome == [None]
     with hipplan.apply(PLAN, runtime="sim"):
-        pass  # gives back what was kept
+        pass  # frees what was kept
     assert sim.alive() == set()
 
 

@@ -31,7 +31,7 @@ def plan(**buffers: Any) -> dict[str, Any]:
 def on_nodes(*nodes: int | None) -> Machine:
     machine = load_machine("sim-2")
     known = zip(machine.devices, nodes, strict=True)
-    return machine.model_copy(update={"devices": [one.model_copy(update={"numa_node": node}) for one, node in known]})
+    return machine.model_copy(update={"devices": [item.model_copy(update={"numa_node": node}) for item, node in known]})
 
 
 def told() -> bool:
@@ -112,9 +112,9 @@ def test_every_page_is_read_back(sim: Simulator) -> None:
         assert policy() == before
         for name in "pfe":
             touch(layout, name)
-        found = {one.name: (one.desired, one.current) for one in layout.verify() if one.what == "NUMA node"}
+        collected = {item.name: (item.desired, item.current) for item in layout.verify() if item.what == "NUMA node"}
 
-    assert found == dict.fromkeys("pfe", ("0", "0"))
+    assert collected == dict.fromkeys("pfe", ("0", "0"))
 
 
 @needs_nodes

@@ -98,7 +98,7 @@ def test_the_order_in_which_it_is_written_does_not_matter() -> None:
 )
 def test_what_means_nothing_is_refused(change: dict[str, Any], code: str, told: str) -> None:
     data = plan(OWNERS)
-    data["regions"]["r"] = {key: one for key, one in (data["regions"]["r"] | change).items() if one is not None}
+    data["regions"]["r"] = {key: item for key, item in (data["regions"]["r"] | change).items() if item is not None}
     with pytest.raises(PlanError, match=told) as caught:
         hipplan.load(data)
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [code]
@@ -234,12 +234,12 @@ def test_sealed_and_moved_and_unsealed(sim: Simulator) -> None:
 def test_an_update_changes_rights_part_by_part_and_reports_it(sim: Simulator) -> None:
     alike = plan({"gpu.*": "r"})
     with hipplan.apply(alike, runtime="sim") as layout:
-        told = str(layout.update(plan(OWNERS)))
-        assert told == "~ region r: access (gpu.0: r, gpu.1: r) -> (owner: rw, others: r)"
+        text = str(layout.update(plan(OWNERS)))
+        assert text == "~ region r: access (gpu.0: r, gpu.1: r) -> (owner: rw, others: r)"
         assert [of_driver(layout, f"r[{number}]") for number in (0, 3)] == [["rw", "r"], ["r", "rw"]]
         assert str(layout.update(plan(OWNERS))) == "no changes"
-        told = str(layout.update(plan({**OWNERS, "gpu.1": "rw"})))
-        assert "gpu.0 in its part: rw, gpu.1 in its part: rw, gpu.1 elsewhere: rw, gpu.0 elsewhere: r" in told
+        text = str(layout.update(plan({**OWNERS, "gpu.1": "rw"})))
+        assert "gpu.0 in its part: rw, gpu.1 in its part: rw, gpu.1 elsewhere: rw, gpu.0 elsewhere: r" in text
         layout.update(alike)
         assert {tuple(of_driver(layout, f"r[{number}]")) for number in range(4)} == {("r", "r")}
 
@@ -271,7 +271,7 @@ UNEVEN = {
 def test_parts_of_unequal_sizes_on_each_release(version: str, sim: Simulator) -> None:
     """HIP 7.0 to 7.2 cannot give rights to pieces of unequal sizes in one range: the memory is cut."""
     data = plan(OWNERS, tensors=UNEVEN)
-    data["regions"]["r"] = {key: one for key, one in data["regions"]["r"].items() if key not in ("size", "chunk")}
+    data["regions"]["r"] = {key: item for key, item in data["regions"]["r"].items() if key not in ("size", "chunk")}
     defects = ["set_access_sums_in_heap_order"] if version < "7.3" else []
     with as_release(sim, version, *defects), hipplan.apply(data, runtime="sim") as layout:
         assert (of_driver(layout, "r.small"), of_driver(layout, "r.large")) == (["rw", "r"], ["r", "rw"])
@@ -286,8 +286,8 @@ def test_parts_of_unequal_sizes_on_each_release(version: str, sim: Simulator) ->
 
 def test_parts_that_would_be_too_many_pieces_are_refused_with_what_to_do(sim: Simulator) -> None:
     sizes = {"small": 2**31, "large": 2**33 + 2 * MIB}
-    data = plan(OWNERS, tensors={name: {**one, "shape": [sizes[name]]} for name, one in UNEVEN.items()})
-    data["regions"]["r"] = {key: one for key, one in data["regions"]["r"].items() if key not in ("size", "chunk")}
+    data = plan(OWNERS, tensors={name: {**item, "shape": [sizes[name]]} for name, item in UNEVEN.items()})
+    data["regions"]["r"] = {key: item for key, item in data["regions"]["r"].items() if key not in ("size", "chunk")}
     version = load_machine("mi300x-8").model_copy(update={"hip_version": "7.2.53211"})
     with pytest.raises(MachineError, match=r"HP309(?s:.*)add chunk: 2MiB to the region"):
         hipplan.compile(hipplan.load(data), machine=version)

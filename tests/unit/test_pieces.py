@@ -62,8 +62,8 @@ def machine(version: str, **more: Any) -> Any:
 def rights_in_force(sim: Simulator) -> list[tuple[int, int, tuple[int, int]]]:
     """(address, bytes, rights of both devices) of what is mapped."""
     pieces = sim.ledger()["mappings"]
-    found = [(int(str(piece["address"]), 16), int(piece["size"])) for piece in pieces]
-    return [(at, size, (sim.runtime.access(0, at), sim.runtime.access(1, at))) for at, size in found]
+    results = [(int(str(piece["address"]), 16), int(piece["size"])) for piece in pieces]
+    return [(at, size, (sim.runtime.access(0, at), sim.runtime.access(1, at))) for at, size in results]
 
 
 def allowed(layout_plan: Any, base: int) -> list[tuple[int, int, tuple[int, int]]]:
@@ -178,14 +178,14 @@ def test_impossible_rights_are_refused_with_the_release_and_a_workaround(what: s
     source["reservations"]["r"]["size"] = "16GiB"
     with pytest.raises(MachineError) as caught:
         hipplan.compile(source, machine("7.2.53211", host_memory=2**40))
-    (told,) = caught.value.diagnostics
-    assert told.code == "HP309"
-    assert "HIP 7.2.53211" in told.summary and why in told.why and "its own reservation" in told.hint
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "HP309"
+    assert "HIP 7.2.53211" in diagnostic.summary and why in diagnostic.why and "its own reservation" in diagnostic.hint
     apart = copy.deepcopy(source)
     mappings = apart["reservations"].pop("r")["mappings"]
     apart["reservations"] = {
-        f"r{number}": {"mappings": [{"allocation": one["allocation"], "access": one["access"]}]}
-        for number, one in enumerate(mappings)
+        f"r{number}": {"mappings": [{"allocation": mapping["allocation"], "access": mapping["access"]}]}
+        for number, mapping in enumerate(mappings)
     }
     hipplan.compile(apart, machine("7.2.53211"))
     hipplan.compile(source, machine("7.15.0"))

@@ -57,7 +57,7 @@ def test_a_figure_has_a_source_or_is_reported_to_be_unknown(name: str) -> None:
     unknown = {note.split(":")[0] for note in machine.unknown}
 
     assert {figure for figure, value in figures.items() if value is None} <= unknown | {
-        f"devices.{one}" for one in ("uuid", "pci", "numa_node")
+        f"devices.{item}" for item in ("uuid", "pci", "numa_node")
     }
     known = {figure for figure, value in figures.items() if value is not None} - {"devices.integrated"}
     assert known <= sources
@@ -146,9 +146,9 @@ def test_a_profile_reads_back_from_its_own_yaml(machine: Machine, tmp_path_facto
 
 
 def test_differences_are_reported_by_figure() -> None:
-    found = diff(load_machine("sim-2"), load_machine("sim-2-unlinked"))
+    result = diff(load_machine("sim-2"), load_machine("sim-2-unlinked"))
 
-    assert found == [("links.0.1", "xgmi,1", None), ("links.1.0", "xgmi,1", None)]
+    assert result == [("links.0.1", "xgmi,1", None), ("links.1.0", "xgmi,1", None)]
     assert diff(load_machine("mi300x-8"), load_machine("mi300x-8")) == []
 
 

@@ -21,7 +21,7 @@ def load(text: str, rank: int = 0, ranks: int = 4, per_node: int = 2, **more: An
 def codes(text: str, rank: int = 0, ranks: int = 4) -> list[str]:
     place = hipplan.Rank(rank=rank, ranks=ranks, local_rank=rank % 2, node=rank // 2)
     try:
-        return [one.code for one in examine("hipplan: 1\n" + text, rank=place)[1]]
+        return [item.code for item in examine("hipplan: 1\n" + text, rank=place)[1]]
     except hipplan.PlanError as error:
         return [diagnostic.code for diagnostic in error.diagnostics]
 

@@ -1,4 +1,4 @@
-"""Memory for network cards: rdma in a plan, dma-bufs, and who hears of memory before it goes."""
+"""Memory for network cards: rdma in a plan, dma-bufs, and callbacks before memory is freed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def layout(sim: Simulator) -> Any:
 
 
 def test_memory_is_made_for_it_and_read_back(layout: hipplan.Layout) -> None:
-    told = {check.name: check for check in layout.checks if check.what == "rdma"}
+    collected = {check.name: check for check in layout.checks if check.what == "rdma"}
 
-    assert {*told} == {"one", "kv#0", *(f"pieces#{n}" for n in range(4))}
-    assert all(check.ok for check in told.values())
+    assert {*collected} == {"one", "kv#0", *(f"pieces#{n}" for n in range(4))}
+    assert all(check.ok for check in collected.values())
     assert ", for RDMA" in str([step.describe() for step in layout.program.steps])
 
 

@@ -24,8 +24,8 @@ def compiled(regions: dict[str, Any], machine: str = "sim-2", count: int = 2) ->
 
 
 def of(program: Program, name: str) -> Resource:
-    (found,) = [resource for resource in program.resources if resource.name == name]
-    return found
+    (results,) = [resource for resource in program.resources if resource.name == name]
+    return results
 
 
 def calls(program: Program) -> dict[str, int]:
@@ -92,7 +92,7 @@ def test_tensors_never_touch_and_always_fit(specs: list[Any], chunk: int | None,
     assert end == whole.asked <= whole.size
     assert sum(size for _, size in whole.held_by) == (whole.size if count > 1 else 0)
     mapped = [resource for resource in program.resources if resource.kind == "mapping"]
-    assert [one.offset for one in mapped] == [sum(m.size for m in mapped[:n]) for n in range(len(mapped))]
+    assert [item.offset for item in mapped] == [sum(m.size for m in mapped[:n]) for n in range(len(mapped))]
 
 
 def test_the_open_tensor_takes_the_rest() -> None:

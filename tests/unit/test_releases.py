@@ -226,13 +226,13 @@ OURS: dict[str, Any] = {
 
 def shared(release: Simulator) -> bytes:
     """What the importer sees of five bytes that the exporter has written."""
-    with applied(OURS, release) as ours:
-        release.runtime.write(ours["range"].address, b"bytes")
-        descriptor = ours.export("ours")
+    with applied(OURS, release) as exporter:
+        release.runtime.write(exporter["range"].address, b"bytes")
+        descriptor = exporter.export("ours")
         try:
             program = prepare(load(THEIRS), choose("sim"), None)
-            with run(program, release.runtime, bind={"theirs": descriptor}) as theirs:
-                return release.runtime.read(theirs["range"].address, 5)
+            with run(program, release.runtime, bind={"theirs": descriptor}) as importer:
+                return release.runtime.read(importer["range"].address, 5)
         finally:
             os.close(descriptor)
 

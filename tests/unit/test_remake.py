@@ -53,12 +53,12 @@ def access_of(layout: Layout, name: str) -> list[int]:
 
 def places(layout: Layout, name: str) -> list[tuple[int, int]]:
     """(offset, bytes) of each mapping of a reservation."""
-    found = [
+    results = [
         resource for resource in layout.program.resources if resource.kind == "mapping" and resource.inside == name
     ]
     base = layout[name].address
-    assert [layout[one.name].address for one in found] == [base + one.offset for one in found]
-    return [(one.offset, one.size) for one in found]
+    assert [layout[one.name].address for one in results] == [base + item.offset for item in results]
+    return [(item.offset, item.size) for item in results]
 
 
 @not_under_tsan
@@ -132,7 +132,7 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     content = numpy.random.default_rng(1).integers(0, 256, 6 * MIB, "u1").tobytes()
     sim.write(base, content)
     handles = {layout._holding.state.handle_of(f"cache#{number}") for number in range(3)}
-    free = [sim.runtime.memory_info(one)[0] for one in (0, 1)]
+    free = [sim.runtime.memory_info(item)[0] for item in (0, 1)]
     change = layout.remap("cache", device=device)
 
     assert "3 of 3 chunks are recreated" in str(change) and str(change).endswith(", with their bytes")
@@ -142,7 +142,7 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     assert access_of(layout, "cache") == [3, 1]
     assert layout.drift() == []
     moved = 6 * MIB if device else 0
-    assert [sim.runtime.memory_info(one)[0] for one in (0, 1)] == [free[0] + moved, free[1] - moved]
+    assert [sim.runtime.memory_info(item)[0] for item in (0, 1)] == [free[0] + moved, free[1] - moved]
     assert layout["cache"].resource.device == (device or "gpu.0")
     layout.grow("cache", by="2MiB")  # where the rest is now
     assert layout["cache#3"].resource.device == (device or "gpu.0")

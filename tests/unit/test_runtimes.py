@@ -132,27 +132,27 @@ def test_the_library_is_found_by_the_loader_alone(name: str, sim: Simulator, tmp
 
 
 def test_a_copy_that_another_module_has_loaded_is_used(sim: Simulator, tmp_path: Path) -> None:
-    theirs = elsewhere(sim.runtime.path, tmp_path / f"theirs{NOT_UTF_8}")
-    ours = elsewhere(sim.runtime.path, tmp_path / "lib")
+    other_library = elsewhere(sim.runtime.path, tmp_path / f"theirs{NOT_UTF_8}")
+    library = elsewhere(sim.runtime.path, tmp_path / "lib")
     script = f"""
 import ctypes
-ctypes.CDLL({str(theirs)!r})
+ctypes.CDLL({str(other_library)!r})
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
 made = choose("amd")
 print(ascii(made.runtime.path), discover(made).sources[0].source)
 """
-    used = f"{str(theirs)!r} measured through {tmp_path}/theirs\N{REPLACEMENT CHARACTER}/{theirs.name}"
+    used = f"{str(other_library)!r} measured through {tmp_path}/theirs\N{REPLACEMENT CHARACTER}/{other_library.name}"
     assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == used
     script = script.replace("ctypes.CDLL", "str")
-    assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == f"{str(ours)!r} measured through {ours}"
+    assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == f"{str(library)!r} measured through {library}"
 
 
 def test_a_second_copy_that_is_loaded_later_is_noticed_before_a_view_is_handed_out(
     sim: Simulator, tmp_path: Path
 ) -> None:
-    ours = elsewhere(sim.runtime.path, tmp_path / "lib")
-    theirs = elsewhere(sim.runtime.path, tmp_path / "theirs")
+    library = elsewhere(sim.runtime.path, tmp_path / "lib")
+    other_library = elsewhere(sim.runtime.path, tmp_path / "theirs")
     script = f"""
 import ctypes
 import hipplan
@@ -160,7 +160,7 @@ plan = {{"hipplan": 1, "buffers": {{"b": {{"kind": "device", "size": 4096}}, "p"
 with hipplan.apply(plan, runtime="amd") as layout:
     layout["b"].__dlpack__()
     layout["b"].__cuda_array_interface__
-    ctypes.CDLL({str(theirs)!r})
+    ctypes.CDLL({str(other_library)!r})
     for take in (lambda: layout["b"].__dlpack__(), lambda: layout["b"].__cuda_array_interface__):
         try:
             take()
@@ -168,11 +168,11 @@ with hipplan.apply(plan, runtime="amd") as layout:
             print(error)
     memoryview(layout["p"])  # the CPU's own view needs no runtime
 """
-    told = in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)).splitlines()
-    assert len(told) == 2
-    for line in told:
+    reported = in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)).splitlines()
+    assert len(reported) == 2
+    for line in reported:
         assert "two copies of ROCm's library" in line
-        assert f"{ours}, {theirs}" in line
+        assert f"{library}, {other_library}" in line
 
 
 def rocm(folder: Path) -> Path:
@@ -232,9 +232,9 @@ def test_a_library_that_lacks_one_that_it_needs_itself_names_both(tmp_path: Path
     subprocess.run([*make, f"-Wl,-soname,{needed.name}", "-o", str(needed)], check=True)
     subprocess.run([*make, "-Wl,--no-as-needed", str(needed), "-o", str(library)], check=True)
     needed.unlink()
-    told = refused_in(tmp_path / "rocm")
+    reported = refused_in(tmp_path / "rocm")
 
-    assert f"error[HP407]: {library}: libhsa-none.so.1: cannot open shared object file" in told
+    assert f"error[HP407]: {library}: libhsa-none.so.1: cannot open shared object file" in reported
 
 
 def test_a_rocm_path_that_holds_no_library_is_named(tmp_path: Path) -> None:
@@ -251,12 +251,12 @@ except RuntimeUnavailable as error:
     print(error)
 print(choose("auto").notice)
 """
-    told = in_a_process_of_its_own(script, CUDA_VISIBLE_DEVICES="", ROCM_PATH="")
+    reported = in_a_process_of_its_own(script, CUDA_VISIBLE_DEVICES="", ROCM_PATH="")
     why = "(no NVIDIA driver: libcuda.so.1: .*|the NVIDIA driver sees no GPU)"
 
-    assert re.match(rf"error\[HP407\]: {why}", told)
-    assert re.search(rf"\(amd: .*; cuda: {why}\)$", told)
-    assert "CUDA_VISIBLE_DEVICES" in told
+    assert re.match(rf"error\[HP407\]: {why}", reported)
+    assert re.search(rf"\(amd: .*; cuda: {why}\)$", reported)
+    assert "CUDA_VISIBLE_DEVICES" in reported
 
 
 @pytest.mark.parametrize("by_path", [False, True])
@@ -269,10 +269,10 @@ try:
 except RuntimeUnavailable as error:
     print(error)
 """
-    told = in_a_process_of_its_own(script, HIP_VISIBLE_DEVICES="-1")
+    reported = in_a_process_of_its_own(script, HIP_VISIBLE_DEVICES="-1")
 
-    assert "no device" in told
-    assert f"{sim.runtime.path} says so" in told
+    assert "no device" in reported
+    assert f"{sim.runtime.path} says so" in reported
 
 
 @pytest.mark.parametrize("wanted", ["sim", "auto"])
@@ -292,10 +292,10 @@ with hipplan.apply(plan, runtime="sim"):
         os._exit(0)
     os.wait()
 """
-    told = in_a_process_of_its_own(script)
+    reported = in_a_process_of_its_own(script)
 
-    assert told.startswith("error[HP407]: this process was forked from one that had opened a runtime")
-    assert "spawn" in told
+    assert reported.startswith("error[HP407]: this process was forked from one that had opened a runtime")
+    assert "spawn" in reported
 
 
 def test_a_library_that_is_not_hip_is_refused() -> None:
@@ -309,8 +309,8 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     nonsense = tmp_path / f"lib{NOT_UTF_8}.so"
     nonsense.write_text("nonsense")
 
-    said = refused(str(nonsense))
-    assert "lib\N{REPLACEMENT CHARACTER}.so is no whole shared library" in said
+    answer = refused(str(nonsense))
+    assert "lib\N{REPLACEMENT CHARACTER}.so is no whole shared library" in answer
 
 
 def test_an_unknown_name_is_refused_with_the_choices() -> None:
@@ -438,11 +438,11 @@ def test_the_simulator_becomes_a_machine_with_unknown_links(sim: Simulator) -> N
 
 def test_the_granularity_of_host_memory_is_measured_where_there_is_such_memory(sim: Simulator) -> None:
     newest = load_machine("sim-2")
-    told = [discover(runtimes.choose("sim", newest.model_copy(update={"hip_version": release}))).host_granularity
+    results = [discover(runtimes.choose("sim", newest.model_copy(update={"hip_version": release}))).host_granularity
             for release in ("7.2.53211", "6.4.43482")]  # fmt: skip
     runtimes.choose("sim", newest)
 
-    assert told == [4096, None]
+    assert results == [4096, None]
 
 
 def test_the_hint_to_close_layouts_needs_open_layouts(sim: Simulator) -> None:

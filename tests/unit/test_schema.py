@@ -145,9 +145,10 @@ def test_schema_and_models_agree_up_to_what_a_schema_cannot_say(path: Path, data
 
 
 # Not each: what it repeats no time at all (each: []) hipplan never looks at, and the schema does.
-NAMES = {*SCHEMA["properties"], *(key for one in SCHEMA["$defs"].values() for key in one.get("properties", ()))} - {
-    "each"
-}
+NAMES = {
+    *SCHEMA["properties"],
+    *(key for definition in SCHEMA["$defs"].values() for key in definition.get("properties", ())),
+} - {"each"}
 KEYS = st.sampled_from(sorted(NAMES))
 VALUES = st.one_of(
     JUNK, st.sampled_from(["device", "pinned", "managed", "registered", "read_mostly", "posix_fd", 1, "$(n)", "a.*"])

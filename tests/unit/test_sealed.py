@@ -83,7 +83,7 @@ def test_unseal_frees_what_the_plan_says(sim: Simulator) -> None:
 def test_each_part_is_written_by_its_owner_first(sim: Simulator) -> None:
     owners = {"devices": ["gpu.*"], "access": {"owner": "rw", "others": "r"}, "size": "8MiB", "reserve": None}
     data = plan()
-    data["regions"]["r"] = {key: one for key, one in region(**owners).items() if one is not None}
+    data["regions"]["r"] = {key: item for key, item in region(**owners).items() if item is not None}
     with hipplan.apply(data, runtime="sim") as layout:
         assert {tuple(rights(layout, f"r[{number}]")) for number in range(4)} == {("r", "r")}
         assert bytes_of(sim, layout, "r") == [7]

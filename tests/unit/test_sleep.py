@@ -74,9 +74,9 @@ def free(layout: Layout) -> list[int]:
 
 
 def address(layout: Layout, name: str) -> int:
-    found = layout[name].address
-    assert found is not None
-    return found
+    result = layout[name].address
+    assert result is not None
+    return result
 
 
 def rights(layout: Layout, name: str) -> list[int]:
@@ -241,8 +241,8 @@ def test_a_process_that_has_exported_memory_open_is_named(layout: Layout) -> Non
 
 def test_imported_memory_is_refused(sim: Simulator) -> None:
     given = {"given": {"bind": "it", "size": "2MiB", "shareable": "posix_fd"}}
-    theirs = {"theirs": {"mappings": [{"allocation": "given", "access": {"gpu.0": "rw"}}]}}
-    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "allocations": given, "reservations": theirs}
+    importing = {"theirs": {"mappings": [{"allocation": "given", "access": {"gpu.0": "rw"}}]}}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "allocations": given, "reservations": importing}
     with hipplan.apply(PLAN, runtime="sim") as layout:
         descriptor = layout.export("shared")
         with (
@@ -297,16 +297,16 @@ def test_addresses_that_are_looked_at_stay_while_their_memory_sleeps(layout: Lay
 
 
 def test_bytes_that_are_being_moved_are_not_put_to_sleep(layout: Layout) -> None:
-    said: list[str] = []
+    answers: list[str] = []
 
     def sleep(done: int, total: int) -> None:
         try:
             layout.sleep("cache", force=True)
         except RuntimeError as error:
-            said.append(str(error))
+            answers.append(str(error))
 
     layout.fill("cache", 3, on_bytes=sleep)
-    assert said and all("bytes are being copied already" in one for one in said)
+    assert answers and all("bytes are being copied already" in item for item in answers)
     assert layout.asleep == {}
 
 
@@ -388,7 +388,7 @@ def test_an_update_cannot_change_what_sleeps(layout: Layout) -> None:
 
 def test_an_update_removes_sleeping_memory_with_its_copy(layout: Layout, sim: Simulator) -> None:
     layout.sleep(["weights", "twice"])
-    allocations = {name: one for name, one in PLAN["allocations"].items() if name != "part"}
+    allocations = {name: allocation for name, allocation in PLAN["allocations"].items() if name != "part"}
     less = {"allocations": allocations, "regions": {"cache": PLAN["regions"]["cache"]}, "contents": {}}
     layout.update(PLAN | less | {"reservations": {"open": PLAN["reservations"]["open"]}})
     assert layout.asleep == {}
@@ -444,9 +444,9 @@ class Told:
 
 @pytest.fixture
 def told(layout: Layout) -> Told:
-    found = Told()
-    found.layout = layout
-    return found
+    result = Told()
+    result.layout = layout
+    return result
 
 
 def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, told: Told) -> None:
@@ -492,10 +492,10 @@ def test_a_callback_may_let_views_go_and_its_error_goes_on(layout: Layout) -> No
     def stop(names: tuple[str, ...]) -> None:
         raise Stop
 
-    told: list[tuple[str, ...]] = []
+    results: list[tuple[str, ...]] = []
     with pytest.raises(Stop):
-        layout.sleep("cache", on_unmap=stop, on_map=told.append)
-    assert (told, layout.asleep) == ([("cache",)], {})
+        layout.sleep("cache", on_unmap=stop, on_map=results.append)
+    assert (results, layout.asleep) == ([("cache",)], {})
     with pytest.raises(ApplyError, match=r"HP420.*on_unmap changed the layout"):
         layout.sleep("cache", on_unmap=lambda names: layout.grow("cache", by="2MiB"))
 
@@ -517,9 +517,9 @@ def test_a_sleeping_layout_answers_and_is_shown(layout: Layout) -> None:
 
     hold(layout)
     layout.sleep("weights")
-    (said,) = (one for one in answer({"ask": "verify"})["layouts"] if one["plan"] == layout.program.name)
-    assert (said["differ"], said["asleep"]) == (0, {"weights": "host"})
-    shown_text = verified_text({"process": 1, "layouts": [said]})
+    (reply,) = (one for one in answer({"ask": "verify"})["layouts"] if one["plan"] == layout.program.name)
+    assert (reply["differ"], reply["asleep"]) == (0, {"weights": "host"})
+    shown_text = verified_text({"process": 1, "layouts": [reply]})
     assert "(process 1; weights sleeps): all" in shown_text
     assert "asleep" in resources_table(layout.program.resources, layout)
     (shown,) = (resource for resource in [*layout_json(layout)["resources"]] if resource["name"] == "weights")

@@ -145,9 +145,9 @@ def test_a_name_with_brackets_between_braces_is_to_be_quoted() -> None:
 
 
 def test_all_mistakes_of_a_document_come_at_once_and_in_order() -> None:
-    found = refused("a: 1\na: 2\n1: x\nb: !!int 3\nc: {<<: 1}\n")
+    result = refused("a: 1\na: 2\n1: x\nb: !!int 3\nc: {<<: 1}\n")
 
-    assert [place(d) for d in found] == [
+    assert [place(d) for d in result] == [
         ("HP005", 2, 1), ("HP011", 3, 1), ("HP006", 4, 4), ("HP007", 5, 5)
     ]  # fmt: skip
 
@@ -236,7 +236,7 @@ def test_what_stands_under_a_second_key_of_a_name_is_read_too_and_is_found_where
 
     assert source.data == {"b": {"one": 1, "both": 2, "two": 4, "four": 5}, "c": 3}
     assert lines == {"one": 1, "both": 1, "two": 3, "four": 4}
-    assert [(one.code, str(one.span)) for one in source.found] == [
+    assert [(item.code, str(item.span)) for item in source.found] == [
         ("HP005", "<text>:3:1"), ("HP005", "<text>:4:1"), ("HP005", "<text>:5:1")
     ]  # fmt: skip
 

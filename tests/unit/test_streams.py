@@ -316,8 +316,8 @@ def test_a_forked_child_does_not_wait_for_it(layout: hipplan.Layout) -> None:
             os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        assert told.read() == "a transfer of the parent process: a forked child cannot wait for it"
+    with os.fdopen(reading) as reported:
+        assert reported.read() == "a transfer of the parent process: a forked child cannot wait for it"
     layout.runtime.arm_faults("")
     transfer.wait()
 

@@ -59,12 +59,12 @@ def test_what_the_safetensors_library_saves(tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors.numpy")
     arrays = {"b": numpy.arange(6, dtype="<f4").reshape(2, 3), "a.x": numpy.ones(5, "<i8"), "s": numpy.float16(3)[None]}
     library.save_file(arrays, tmp_path / "m.safetensors", metadata={"format": "pt"})
-    found = entries_of(tmp_path / "m.safetensors")
+    result = entries_of(tmp_path / "m.safetensors")
     data = (tmp_path / "m.safetensors").read_bytes()
 
-    assert found.keys() == arrays.keys()
+    assert result.keys() == arrays.keys()
     for name, array in arrays.items():
-        entry = found[name]
+        entry = result[name]
         assert (entry.dtype, entry.shape) == (DTYPE_OF[array.dtype.str], array.shape)
         assert data[entry.offset : entry.offset + entry.size] == array.tobytes()
 
@@ -179,8 +179,8 @@ def test_what_is_no_index(text: str, tmp_path: Path) -> None:
 def rows(path: Path, **more: Any) -> tuple[int, int, int]:
     files = Files()
     try:
-        found = files.rows(Wanted(name="x", file=str(path), **more))
-        return found.offset, found.row, found.stride
+        result = files.rows(Wanted(name="x", file=str(path), **more))
+        return result.offset, result.row, result.stride
     finally:
         files.close()
 

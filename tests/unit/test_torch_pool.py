@@ -45,8 +45,8 @@ class Allocator:
         self.device = device
 
     def malloc(self, size: int) -> int | None:
-        found: int | None = self._malloc(ctypes.c_ssize_t(size), self.device, None)
-        return found
+        result: int | None = self._malloc(ctypes.c_ssize_t(size), self.device, None)
+        return result
 
     def free(self, address: int, size: int = 0) -> None:
         self._free(ctypes.c_void_p(address), ctypes.c_ssize_t(size), self.device, None)
@@ -254,7 +254,7 @@ def test_a_change_in_place_calls_for_another_pool_when_no_tensor_is_left(
         block = Allocator(first.native, 0).malloc(KIB)
         assert block
         layout.grow("r", by="2MiB")
-        assert not first.is_outdated()  # it goes on as large as it was
+        assert not first.is_outdated()  # it keeps its size
         Allocator(first.native, 0).free(block)
         assert first.is_outdated()
         second = TorchPool(layout._holding, "r")
@@ -282,7 +282,7 @@ def test_a_pool_sleeps_with_its_region(layout: Layout, monkeypatch: pytest.Monke
     layout.wake()
     more = allocator.malloc(KIB)
     assert (block, more) == (layout["scratch"].address, (layout["scratch"].address) + KIB)
-    for one in (block, more):
-        allocator.free(one or 0)
+    for item in (block, more):
+        allocator.free(item or 0)
     layout.sleep("scratch")  # an empty one needs no force
     layout.wake()

@@ -91,10 +91,10 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
 
 def rights_of(sim: Simulator, layout: Layout) -> dict[str, set[tuple[Any, ...]]]:
     """Of each mapping. How many pieces it has on 7.0 to 7.2 depends on the layout that it was made from."""
-    found: dict[str, set[tuple[Any, ...]]] = {}
+    collected: dict[str, set[tuple[Any, ...]]] = {}
     for piece, given_to in facts(sim, layout)["access"].items():
-        found.setdefault(whole_name(piece), set()).add(tuple(given_to))
-    return found
+        collected.setdefault(whole_name(piece), set()).add(tuple(given_to))
+    return collected
 
 
 def same(layout: Layout, plan: Any, sim: Simulator) -> None:
@@ -104,8 +104,8 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
         sized = {r.name: r for r in layout.program.resources}
         wanted = {r.name: r for r in fresh.program.resources}
         assert sized.keys() == wanted.keys()
-        for name, one in wanted.items():
-            assert sized[name] == one or (one.kind == "reservation" and sized[name].size > one.size)
+        for name, item in wanted.items():
+            assert sized[name] == item or (item.kind == "reservation" and sized[name].size > item.size)
         assert rights_of(sim, layout) == rights_of(sim, fresh)
         assert {whole_name(c.name) for c in layout.verify()} == {whole_name(c.name) for c in fresh.verify()}
         for step in layout.program.steps:
@@ -113,11 +113,11 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
                 for at in range(0, step.size, 4096):
                     asked = [
                         [
-                            one.runtime.range_attribute((one["m"].address) + at, 4096, what)
+                            item.runtime.range_attribute((item["m"].address) + at, 4096, what)
                             for what in ("read_mostly", "preferred_location")
                         ]
-                        + [one.runtime.accessed_by((one["m"].address) + at, 4096)]
-                        for one in (layout, fresh)
+                        + [item.runtime.accessed_by((item["m"].address) + at, 4096)]
+                        for item in (layout, fresh)
                     ]
                     assert asked[0] == asked[1]
 
@@ -269,13 +269,13 @@ def test_a_leak_among_the_releases_is_named_and_the_layout_is_the_new_one(sim: S
 def test_what_is_imported_is_not_freed_by_an_update(sim: Simulator) -> None:
     """Its memory is somebody else's: it is in use before and after."""
     shared = {"size": "120GiB", "shareable": "posix_fd"}
-    theirs = {"hipplan": 1, "devices": {"gpu": {}}, "allocations": {"a": shared}}
-    ours = {**theirs, "allocations": {"a": {**shared, "bind": "a"}}}
-    more = {**ours, "buffers": {"b": {"kind": "device", "size": "100GiB"}}}
-    with hipplan.apply(theirs, runtime="sim") as first:
+    exporting = {"hipplan": 1, "devices": {"gpu": {}}, "allocations": {"a": shared}}
+    importing = {**exporting, "allocations": {"a": {**shared, "bind": "a"}}}
+    more = {**importing, "buffers": {"b": {"kind": "device", "size": "100GiB"}}}
+    with hipplan.apply(exporting, runtime="sim") as first:
         descriptor = first.export("a")
-        with hipplan.apply(ours, runtime="sim", bind={"a": descriptor}) as second:
-            assert second.update(ours).empty
+        with hipplan.apply(importing, runtime="sim", bind={"a": descriptor}) as second:
+            assert second.update(importing).empty
             with pytest.raises(MachineError, match="HP301"):
                 second.update(more)
         os.close(descriptor)
@@ -338,10 +338,10 @@ def test_names_that_become_other_devices_are_reported_with_their_numbers() -> No
     machine = load_machine("sim-2")
     old = hipplan.compile(program(0, "a"), machine)
 
-    told = str(compile_change(old, load(program(1, "b")), machine))
+    text = str(compile_change(old, load(program(1, "b")), machine))
 
-    assert "~ mapping r[0]: access (a (device 0): rw) -> (a (device 1): rw)" in told.splitlines()
-    assert "~ stream s: is recreated" in told.splitlines()
+    assert "~ mapping r[0]: access (a (device 0): rw) -> (a (device 1): rw)" in text.splitlines()
+    assert "~ stream s: is recreated" in text.splitlines()
 
 
 def test_a_peer_link_that_is_written_otherwise_stays_on(sim: Simulator) -> None:

@@ -159,9 +159,9 @@ def test_what_has_no_bytes_to_show_says_why(name: str, message: str, layout: Lay
 
 def test_the_cuda_array_interface_describes_device_memory(layout: Layout) -> None:
     piece = layout["told[0]"].view("f16", (2, -1))
-    told = piece.__cuda_array_interface__
+    reported = piece.__cuda_array_interface__
 
-    assert told == {
+    assert reported == {
         "shape": (2, 2**19),
         "typestr": "<f2",
         "data": (layout["told[0]"].address, True),
@@ -290,7 +290,7 @@ def test_the_cpu_views_a_region_only_if_all_its_devices_are_host_visible(
     machine = hipplan.machine("sim-2")
     pairs = zip(machine.devices, visible, strict=True)
     machine = machine.model_copy(
-        update={"devices": [device.model_copy(update={"host_visible": one}) for device, one in pairs]}
+        update={"devices": [device.model_copy(update={"host_visible": pair}) for device, pair in pairs]}
     )
     tensor = {"dtype": "f32", "shape": [2 * 2**20]}
     plan = {

@@ -79,14 +79,14 @@ for name in {[str(path) for path in PLANS]!r}:
     machine = "h200-4" if "h200" in name else "mi300x-8"
     print(hashlib.sha256(write(hipplan.compile(name, machine)).encode()).hexdigest())
 """
-    said = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(said) == 1
-    assert len(next(iter(said)).split()) == len(PLANS)
+    assert len(output) == 1
+    assert len(next(iter(output)).split()) == len(PLANS)
 
 
 NO_PROGRAMS = [
