@@ -4,7 +4,7 @@ With --keep host, the default, the bytes are moved to host memory, and come back
 nothing is kept, and `hipplan wake` fills the plan anew: for weights that come from files. It fails while a process is
 attached; --wait waits for them. On any failure the memory stays where it is.
 Exit code: 0 it is asleep, 3 the host lacks memory for the bytes, 4 a process is attached, or a driver call failed and
-was rolled back, 5 something could not be given back, 130 interrupted.
+was rolled back, 5 something could not be freed, 130 interrupted.
 
 Examples:
   hipplan sleep weights

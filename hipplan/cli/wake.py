@@ -2,7 +2,7 @@
 
 It returns when all bytes are back. On any failure the holder stays asleep, and keeps its bytes.
 Exit code: 0 it is ready, 4 the device lacks memory, or a driver call failed and was rolled back, 5 something could not
-be given back, 130 interrupted; what was dropped is filled as by `hipplan up`, with its exit codes.
+be freed, 130 interrupted; what was dropped is filled as by `hipplan up`, with its exit codes.
 
 Examples:
   hipplan wake weights
