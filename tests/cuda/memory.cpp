@@ -116,6 +116,34 @@ void registered(hip_api& hip) {
   munmap(own, MiB);
 }
 
+/// An event is done when the work before it in its stream is, and not before.
+void events(hip_api& hip, hipStream_t stream) {
+  const std::size_t size = 256 * MiB;
+  void *ptr = nullptr, *host = nullptr;
+  hipEvent_t event{}, timed{};
+  WANT_CODE(hipErrorInvalidValue, hip.hipEventCreateWithFlags(nullptr, hipEventDisableTiming));
+  WANT_CODE(hipErrorInvalidValue, hip.hipEventCreateWithFlags(&event, 0x40));
+  OK(hip.hipEventCreateWithFlags(&event, hipEventDisableTiming));
+  OK(hip.hipEventCreateWithFlags(&timed, 0));
+  OK(hip.hipEventQuery(event));  // of an event that was never recorded
+  OK(hip.hipMalloc(&ptr, size));
+  OK(hip.hipHostMalloc(&host, size, 0));
+  std::memset(host, 7, size);
+  OK(hip.hipMemcpyAsync(ptr, host, size, hipMemcpyHostToDevice, stream));
+  OK(hip.hipEventRecord(event, stream));
+  WANT_CODE(hipErrorNotReady, hip.hipEventQuery(event));  // the copy takes milliseconds
+  hipError_t result = hipErrorNotReady;
+  while (result == hipErrorNotReady) result = hip.hipEventQuery(event);
+  WANT_CODE(hipSuccess, result);
+  OK(hip.hipEventRecord(timed, nullptr));
+  OK(hip.hipStreamSynchronize(nullptr));
+  OK(hip.hipEventQuery(timed));
+  OK(hip.hipEventDestroy(event));
+  OK(hip.hipEventDestroy(timed));
+  OK(hip.hipHostFree(host));
+  OK(hip.hipFree(ptr));
+}
+
 void ordinary(hip_api& hip, hipStream_t stream) {
   void *ptr = nullptr, *base = nullptr;
   std::size_t size = 0;

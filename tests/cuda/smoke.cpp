@@ -166,11 +166,13 @@ int main(int argc, char** argv) {
   allocation_errors(hip);
   mapping_errors(hip);
   sharing(hip);
+  dma_buf(hip);
   if (count > 1) between_devices(hip);
   managed(hip, stream);
   managed_errors(hip, stream);
   pinned(hip, stream);
   registered(hip);
+  events(hip, stream);
   ordinary(hip, stream);
   peers(hip, count);
   answers(hip, count);

@@ -143,11 +143,13 @@ void virtual_memory(hip_api& hip, int device);
 void allocation_errors(hip_api& hip);
 void mapping_errors(hip_api& hip);
 void sharing(hip_api& hip);
+void dma_buf(hip_api& hip);
 void between_devices(hip_api& hip);
 void managed(hip_api& hip, hipStream_t stream);
 void managed_errors(hip_api& hip, hipStream_t stream);
 void pinned(hip_api& hip, hipStream_t stream);
 void registered(hip_api& hip);
+void events(hip_api& hip, hipStream_t stream);
 void ordinary(hip_api& hip, hipStream_t stream);
 void answers(hip_api& hip, int device_count);
 

@@ -166,6 +166,21 @@ void sharing(hip_api& hip) {
   close(foreign);
 }
 
+/// A range of a device's memory as a dma-buf, which only some kernels and devices provide.
+void dma_buf(hip_api& hip) {
+  void* ptr = nullptr;
+  int fd = -1;
+  OK(hip.hipMalloc(&ptr, 2 * MiB));
+  const auto kind = hipMemRangeHandleTypeDmaBufFd;
+  WANT_CODE(hipErrorInvalidValue, hip.hipMemGetHandleForAddressRange(&fd, ptr, 0, kind, 0));
+  WANT_CODE(hipErrorInvalidValue, hip.hipMemGetHandleForAddressRange(nullptr, ptr, 2 * MiB, kind, 0));
+  const hipError_t result = hip.hipMemGetHandleForAddressRange(&fd, ptr, 2 * MiB, kind, 0);
+  WANT(result == hipSuccess || result == hipErrorNotSupported);
+  WANT((result == hipSuccess) == (fd >= 0));
+  if (fd >= 0) close(fd);
+  OK(hip.hipFree(ptr));
+}
+
 /// One mapping on each of two devices, each for its owner alone; HIP's calls work whatever device is current.
 void between_devices(hip_api& hip) {
   const std::size_t chunk = 2 * MiB;

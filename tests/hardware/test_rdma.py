@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,8 @@ def nccl(gpu: Machine) -> Iterator[Any]:
     gpu.wavers()
     gpu.new_descriptors = True
     torch.cuda.nccl.version()
-    name = next((line.split()[-1] for line in open("/proc/self/maps") if "libnccl" in line or "librccl" in line), None)  # noqa: PTH123, SIM115
+    mapped = Path("/proc/self/maps").read_text().splitlines()
+    name = next((line.split()[-1] for line in mapped if "libnccl" in line or "librccl" in line), None)
     if name is None:
         pytest.skip("this PyTorch has loaded neither NCCL nor RCCL")
     library = ctypes.CDLL(name)

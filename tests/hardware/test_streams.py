@@ -96,6 +96,7 @@ def test_kernels_and_copies_keep_the_order_of_their_stream(torch: Any, gpu: Mach
         stream = torch.cuda.ExternalStream(layout["copy"].handle)
         view = torch.from_dlpack(layout["r.x"])
         layout.write("inbox", numpy.full(SIZE // 4, 2.0, "f4"))
+        view.add_(1)  # loads the kernel, which waits for all streams the first time
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(LONG_CYCLES // 10)

@@ -331,3 +331,11 @@ print(hip.hipPointerGetAttributes(attributes, None), list(memoryview(attributes.
 print(hip.hipDeviceGetP2PAttribute(byref(value), 99, 0, 99), hip.hipDeviceGetP2PAttribute(byref(value), 99, 0, 1))
 """
     assert script(source).splitlines() == ["0 21", "0 None", "0 [0, -2]", "101 1"]
+
+
+def test_the_smoke_test_makes_every_call() -> None:
+    """It fails itself when it makes one not at all, but only where there is a GPU."""
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests" / "cuda").glob("*.cpp"))
+    names = re.findall(r"^HIP_CALL(?:_OPTIONAL)?\((\w+),", (ROOT / "cpp/hip/hip_calls.def").read_text(), re.MULTILINE)
+    assert len(names) > 50
+    assert [name for name in names if f"hip.{name}(" not in sources] == []
