@@ -6,6 +6,7 @@ A holder is filled from one file of a chunk's size, chunk after chunk; then, rou
 another one applies the same plan. Both import hipplan and open the device's context first, which is shown and not
 counted: "attach" is hipplan.attach() then, "again" the same once more in that process, elsewhere, "load" is
 hipplan.apply() with the file in the page cache. "imports" is what importing the modules of the call takes.
+Last, the commands `hipplan sleep` and `hipplan wake`, from their start to their end.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,12 @@ def command(*arguments: str) -> str:
     return done.stdout
 
 
+def verb(name: str) -> dict[str, float]:
+    began = time.perf_counter()
+    command("-m", "hipplan", name, "kept", "--quiet")
+    return {"whole": (time.perf_counter() - began) * 1e6}
+
+
 def measure(chosen: Chosen, folder: Path, chunks: int, chunk: int, rounds: int) -> dict[str, Any]:
     plan = plan_of(folder, chunks, chunk)
     own = {"again": 0.0}
@@ -90,13 +98,18 @@ def measure(chosen: Chosen, folder: Path, chunks: int, chunk: int, rounds: int) 
     command("-m", "hipplan", "up", str(plan), "--name", "kept", "--runtime", chosen.kind, "--quiet")
     try:
         took = side_by_side({"attach": attach, "load": load}, rounds, warm=1)
+        asleep = side_by_side({"sleep": lambda: verb("sleep"), "wake": lambda: verb("wake")}, rounds, warm=0)
     finally:
         command("-m", "hipplan", "down", "kept", "--force", "--quiet")
     total = chunks * chunk
     print(f"{total / 2**30:.2f} GiB in {chunks} chunks; milliseconds")
     table(["", "imports", "context", "ready", "again"], [_row(name, times) for name, times in took.items()])
     print(f"ratio of attaching to loading again: {Ratio.of(took['attach'], took['load'], 'ready')}")
-    return {"bytes": total, "chunks": chunks, "us": took}
+    table(
+        ["", "ms", "GB/s"],
+        [[name, times["whole"] / 1e3, total / 1e3 / times["whole"]] for name, times in asleep.items()],
+    )
+    return {"bytes": total, "chunks": chunks, "us": took, "asleep_us": asleep}
 
 
 def _row(name: str, times: Times) -> list[Any]:

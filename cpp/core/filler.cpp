@@ -101,6 +101,11 @@ void filler::add_pieces(device_work& out) const {
       out.pieces.push_back({&job, at, std::min(step, job.size_bytes - at)});
     }
   }
+  // A file takes one write at a time: so those into several files alternate between them.
+  const auto place = [](const transfer_piece& piece) { return piece.job->rows.offset + piece.at; };
+  const bool only_saves = std::ranges::all_of(
+      out.pieces, [](const auto& piece) { return piece.job->what == transfer_job::kind::save; });
+  if (only_saves) std::ranges::stable_sort(out.pieces, {}, place);
 }
 
 std::deque<filler::device_work> filler::work_by_device() const {

@@ -151,30 +151,31 @@ def fill(
 
 
 def save(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
-    """Writes the bytes of the allocations whose descriptors came into the file that came last.
+    """Writes the bytes of the allocations whose descriptors came into the files that came after them.
 
     Raises MachineError (HP303) before anything is moved, else as fill().
     """
     program = to.held()
-    *memory, file = to.descriptors
     size = held_bytes.size_held(program)
     _require_host_memory(size)
-    saving = held_bytes.saves(program, discover(chosen, lambda _: ()), file)
-    bind = dict(zip(held.imported(saving), memory, strict=True))
+    count = len(held.descriptors_held(program))
+    files = [(file, os.fstat(file).st_size) for file in to.descriptors[count:]]
+    saving = held_bytes.saves(program, discover(chosen, lambda _: ()), files)
+    bind = dict(zip(held.imported(saving), to.descriptors[:count], strict=True))
     _run(saving, chosen, to, on_progress, on_bytes, bind).close()
     to.say({"saved": size})
 
 
 def restore(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
-    """Makes the allocations anew with the bytes of the file that came, and hands them over.
+    """Makes the allocations anew with the bytes of the files that came, and hands them over.
 
     Raises ApplyError (HP442) before anything is made, else as fill().
     """
     program = to.held()
-    (file,) = to.descriptors
+    files = [(f"/proc/self/fd/{file}", os.fstat(file).st_size) for file in to.descriptors]
     used = [*program.devices.values()]
     here = discover(chosen, lambda _: used)
-    restoring = held_bytes.restores(program, here, f"/proc/self/fd/{file}")
+    restoring = held_bytes.restores(program, here, files)
     held_bytes.require_room(restoring, here, to.beside)
     layout = _run(restoring, chosen, to, on_progress, on_bytes)
     restored = {"restored": held_bytes.size_held(program)}

@@ -12,6 +12,7 @@ from hipplan.holders.orders import Order
 from hipplan.processes.packets import Message
 from hipplan.program.backups import HOST
 
+_FILES_MAX, _FILE_MIN, _PAGE = 16, 64 << 20, 4096
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _READ_ONLY = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
@@ -29,6 +30,15 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return file.st_dev, file.st_ino
 
 
+def file_sizes(size: int) -> list[int]:
+    """The sizes of the files that so many bytes are saved in, one after the other.
+
+    Linux lets one process at a time write to a file in memory: 2.2 GiB/s on a host where 16 files took 32 GiB/s.
+    """
+    each = max(_FILE_MIN, -(-size // (_FILES_MAX * _PAGE)) * _PAGE)
+    return [min(each, size - at) for at in range(0, size, each)]
+
+
 class Backup:
     """Where the bytes of a generation are while it sleeps."""
 
@@ -39,27 +49,26 @@ class Backup:
         """
         self.kept = kept
         self.size = size
-        self.descriptor = -1
-        """A file in memory of exactly that size; -1 if nothing is kept."""
-        if kept == HOST:
-            self.descriptor = os.memfd_create("hipplan-asleep", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            try:
-                os.ftruncate(self.descriptor, size)
-                fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE)
-            except BaseException:
-                self.close()
-                raise
+        self.descriptors: list[int] = []
+        """Files in memory of exactly that size in all."""
+        try:
+            for bytes_there in file_sizes(size) if kept == HOST else ():
+                self.descriptors.append(os.memfd_create("hipplan-asleep", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+                os.ftruncate(self.descriptors[-1], bytes_there)
+                fcntl.fcntl(self.descriptors[-1], fcntl.F_ADD_SEALS, _FIXED_SIZE)
+        except BaseException:
+            self.close()
+            raise
 
     def complete(self) -> None:
         """All bytes are written: no process can change them any more. Raises OSError."""
-        if self.descriptor >= 0:
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _READ_ONLY)
+        for descriptor in self.descriptors:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _READ_ONLY)
 
     def close(self) -> None:
         """Frees the host memory."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
     def described(self) -> Message:
         """For `ps`."""

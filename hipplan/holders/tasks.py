@@ -98,7 +98,7 @@ class Save(Task):
         self._backup = Backup(HOST, current.size)
         self.order = current.order.again(options)
         self.request = {"task": SAVE, "program": current.made["program"]}
-        self.descriptors = [*current.descriptors, self._backup.descriptor]
+        self.descriptors = [*current.descriptors, *self._backup.descriptors]
 
     def check(self, result: Received) -> None:
         if result.descriptors or result.message.get("saved") != self._current.size:
@@ -122,7 +122,7 @@ class Restore(Task):
         self._current = current
         self.order = current.order.again(options)
         self.request = {"task": RESTORE, "program": current.made["program"], "beside": dict(beside)}
-        self.descriptors = [backup.descriptor]
+        self.descriptors = backup.descriptors
 
     def check(self, result: Received) -> None:
         if result.message.get("restored") != self._current.size:

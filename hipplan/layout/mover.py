@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hipplan import _core
@@ -107,25 +107,23 @@ class Mover:
     def _save(self, step: Save) -> None:
         size = len(step.header) + sum(part.size for part in step.parts)
         try:
-            if step.descriptor >= 0:
-                self._write_to(step, step.descriptor)
+            if step.places is not None:
+                self._write_to(step, step.places)
                 return
             with replacing(step.file) as descriptor:
                 os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is reported before the first byte
                 os.ftruncate(descriptor, size)
-                self._write_to(step, descriptor)
+                os.pwrite(descriptor, step.header, 0)
+                self._write_to(step, _in_a_row(step, descriptor))
         except (OSError, ValueError) as error:
             if error is self._callbacks.raised:
                 raise
             summary = f"{step.file!r} cannot be written"
             raise ApplyError(Diagnostic("HP413", summary, why=reason_of(error))) from None
 
-    def _write_to(self, step: Save, descriptor: int) -> None:
-        os.pwrite(descriptor, step.header, 0)
-        offset = len(step.header)
-        for part in step.parts:
+    def _write_to(self, step: Save, places: Iterable[tuple[int, int]]) -> None:
+        for part, (descriptor, offset) in zip(step.parts, places, strict=True):
             self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset)
-            offset += part.size
         self.run()
 
     def _digest(self, step: Digest) -> None:
@@ -171,3 +169,11 @@ class Mover:
         filler, self._filler = self.filler, None
         on_bytes, total = self._on_bytes, filler.total
         filler.run(None if on_bytes is None else lambda done: self._callbacks.call(on_bytes, done, total))
+
+
+def _in_a_row(step: Save, descriptor: int) -> Iterator[tuple[int, int]]:
+    """Where each part lies in a file, after the header."""
+    offset = len(step.header)
+    for part in step.parts:
+        yield descriptor, offset
+        offset += part.size

@@ -117,8 +117,8 @@ class Save(Step):
     file: str
     parts: tuple[Part, ...]
     header: bytes = b""
-    descriptor: int = -1
-    """A file of that size, which is open and is written to; -1: the new file."""
+    places: tuple[tuple[int, int], ...] | None = None
+    """For each part the descriptor of a file that is open and large enough, and where in it. None: the new file."""
 
     def describe(self) -> str:
         return f"{format_size(sum(part.size for part in self.parts))} to {self.file}"

@@ -5,8 +5,9 @@ The plan's own mappings are no help: they may leave bytes out, or give no device
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic, HeldError
 from hipplan.files.tensorfiles import Wanted
@@ -23,24 +24,30 @@ _PREFIX = "#bytes."
 """How the names of the ranges begin: as no name of a plan does."""
 
 
-def saves(program: Program, here: Machine, descriptor: int) -> Program:
-    """Imports all allocations and writes their bytes one after the other into an open file.
+def saves(program: Program, here: Machine, files: Sequence[tuple[int, int]]) -> Program:
+    """Imports all allocations and writes their bytes one after the other into open files.
 
-    program: what is held. here: the machine as this process sees it. Raises HeldError (HP454).
+    program: what is held. here: the machine as this process sees it. files: descriptors and sizes. Raises HeldError
+    (HP454).
     """
-    mapped, parts = _mapped(program, here, imported=True)
-    step = Save(name=program.name, origin=None, file="host memory", parts=tuple(parts.values()), descriptor=descriptor)
+    mapped, allocations = _mapped(program, here, imported=True)
+    pieces = [piece for _, piece in _pieces(allocations, [size for _, size in files])]
+    places = tuple((files[piece.file][0], piece.at) for piece in pieces)
+    parts = tuple(piece.part for piece in pieces)
+    step = Save(name=program.name, origin=None, file="host memory", parts=parts, places=places)
     return _with_contents(mapped, step)
 
 
-def restores(program: Program, here: Machine, file: str) -> Program:
-    """Makes all allocations anew and fills them from the file that the program of saves() wrote. As saves()."""
-    mapped, parts = _mapped(program, here, imported=False)
-    loads, at = [], 0
-    for name, part in parts.items():
-        loads.append(Taken(Wanted(name=name, size=part.size, asked=part.size, file=file, at=at), ((0, part),)))
-        at += part.size
-    return _with_contents(mapped, LoadFiles(name=program.name, origin=None, loads=tuple(loads), files=(file,)))
+def restores(program: Program, here: Machine, files: Sequence[tuple[str, int]]) -> Program:
+    """Makes all allocations anew and fills them from the files that the program of saves() wrote. As saves()."""
+    mapped, allocations = _mapped(program, here, imported=False)
+    loads = []
+    for name, piece in _pieces(allocations, [size for _, size in files]):
+        size = piece.part.size
+        wanted = Wanted(name=name, size=size, asked=size, file=files[piece.file][0], at=piece.at)
+        loads.append(Taken(wanted, ((0, piece.part),)))
+    names = tuple(name for name, _ in files)
+    return _with_contents(mapped, LoadFiles(name=program.name, origin=None, loads=tuple(loads), files=names))
 
 
 def size_held(program: Program) -> int:
@@ -59,6 +66,27 @@ def require_room(program: Program, here: Machine, beside: Mapping[str, int]) -> 
             short += [no_room_to_wake(name, needed, free)] if needed > free else []
     if short:
         raise ApplyError(short)
+
+
+class _Piece(NamedTuple):
+    """Bytes of one allocation in one file."""
+
+    part: Part
+    file: int
+    at: int
+
+
+def _pieces(allocations: Mapping[str, Part], sizes: Sequence[int]) -> Iterator[tuple[str, _Piece]]:
+    """The bytes of the allocations, one after the other, in files of these sizes; with the allocations' names."""
+    file = at = 0
+    for name, whole in allocations.items():
+        done = 0
+        while done < whole.size:
+            size = min(whole.size - done, sizes[file] - at)
+            yield name, _Piece(replace(whole, offset=whole.offset + done, size=size), file, at)
+            done, at = done + size, at + size
+            if at == sizes[file]:
+                file, at = file + 1, 0
 
 
 def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program, dict[str, Part]]:

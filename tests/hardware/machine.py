@@ -102,6 +102,15 @@ class Machine:
             yield int(address.value or 0)
             self.call("hipFree", address)
 
+    def make_streams(self, device: int, count: int) -> None:
+        """So many at once, and then none."""
+        streams = [c_void_p() for _ in range(count)]
+        with self.current(device):
+            for stream in streams:
+                self.call("hipStreamCreateWithFlags", ctypes.byref(stream), 1)
+            for stream in streams:
+                self.call("hipStreamDestroy", stream)
+
     def copy(self, to: int, source: int, size: int) -> None:
         """On the current device's null stream, awaited."""
         self.call("hipMemcpyAsync", c_void_p(to), c_void_p(source), c_size_t(size), DEFAULT_KIND, None)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.holders import generations
 from hipplan.holders.filler import ToHolder, fill, prepared, restore, save
 from hipplan.holders.generations import Backup
 from hipplan.language.loader import load
@@ -107,7 +108,7 @@ class Save(Phase):
     def begin(self) -> tuple[HolderEnd, Backup]:
         backup = Backup("host", self.size)
         request = {"task": "save", "program": self.program}
-        return HolderEnd(request, [*self.held.descriptors, backup.descriptor], keeps=True), backup
+        return HolderEnd(request, [*self.held.descriptors, *backup.descriptors], keeps=True), backup
 
     def act(self, state: tuple[HolderEnd, Backup]) -> None:
         save(choose("sim"), state[0].filler, on_bytes=_ignored, on_progress=_ignored)
@@ -128,7 +129,10 @@ class Save(Phase):
 
 
 def _chunks(backup: Backup) -> list[bytes]:
-    return [os.pread(backup.descriptor, 2**21, at) for at in range(0, backup.size, 2**21)]
+    """The bytes of each allocation: of all files, one after the other."""
+    assert len(backup.descriptors) > 1
+    whole = b"".join(os.pread(file, os.fstat(file).st_size, 0) for file in backup.descriptors)
+    return [whole[at : at + 2**21] for at in range(0, backup.size, 2**21)]
 
 
 class Restore(Save):
@@ -148,7 +152,7 @@ class Restore(Save):
 
     def begin(self) -> tuple[HolderEnd, Backup]:
         request = {"task": "restore", "program": self.program, "beside": {}}
-        return HolderEnd(request, [self.backup.descriptor], keeps=True), self.backup
+        return HolderEnd(request, self.backup.descriptors, keeps=True), self.backup
 
     def act(self, state: tuple[HolderEnd, Backup]) -> None:
         restore(choose("sim"), state[0].filler, on_bytes=_ignored, on_progress=_ignored)
@@ -194,9 +198,10 @@ class Detach(Phase):
 
 
 @pytest.fixture(params=RELEASES)
-def quick(sim: Simulator, request: pytest.FixtureRequest) -> Iterator[Simulator]:
+def quick(sim: Simulator, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """The simulator as a release of HIP, with retries that do not wait."""
     sim.runtime.set_retry_pause(0)
+    monkeypatch.setattr(generations, "_FILE_MIN", 3 << 20)  # so that an allocation is saved in two files
     with as_release(sim, request.param):
         yield sim
     sim.runtime.set_retry_pause(1000)

@@ -8,6 +8,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, HeldError
+from hipplan.holders.generations import file_sizes
 from hipplan.machines import host_room
 from hipplan.machines.profiles import load_machine
 from hipplan.program import held, held_bytes, steps
@@ -28,29 +29,48 @@ def kept() -> Program:
 
 
 def test_each_allocation_is_mapped_whole_and_writable_by_the_device_that_has_it() -> None:
-    saving = held_bytes.saves(kept(), load_machine("sim-2"), 7)
+    saving = held_bytes.saves(kept(), load_machine("sim-2"), [(7, 5 << 20), (8, 1 << 20)])
     assert held.imported(saving) == ["a", "b"]
     mapped = {step.allocation: step.size for step in saving.steps if isinstance(step, steps.Map)}
     assert mapped == {"a": 4 << 20, "b": 2 << 20}
     assert [step.rights for step in saving.steps if isinstance(step, steps.SetAccess)] == [((0, "rw"),), ((1, "rw"),)]
     (save,) = saving.contents
     assert isinstance(save, Save)
-    assert (save.descriptor, [part.size for part in save.parts]) == (7, [4 << 20, 2 << 20])
+    assert [(part.object, part.offset, part.size) for part in save.parts] == [
+        ("#bytes.a", 0, 4 << 20),
+        ("#bytes.b", 0, 1 << 20),
+        ("#bytes.b", 1 << 20, 1 << 20),
+    ]
+    assert save.places == ((7, 0), (7, 4 << 20), (8, 0))
 
 
 def test_bytes_come_back_from_where_they_were_saved() -> None:
-    restoring = held_bytes.restores(kept(), load_machine("sim-2"), "/proc/self/fd/7")
+    restoring = held_bytes.restores(kept(), load_machine("sim-2"), [("seven", 5 << 20), ("eight", 1 << 20)])
     made = {step.name: step.shareable for step in restoring.steps if isinstance(step, steps.CreateAllocation)}
     assert made == {"a": "posix_fd", "b": "posix_fd"}
     (load,) = restoring.contents
     assert isinstance(load, LoadFiles)
-    assert [(taken.wanted.name, taken.wanted.at) for taken in load.loads] == [("a", 0), ("b", 4 << 20)]
+    assert [(taken.wanted.name, taken.wanted.file, taken.wanted.at) for taken in load.loads] == [
+        ("a", "seven", 0),
+        ("b", "seven", 4 << 20),
+        ("b", "eight", 0),
+    ]
+    assert load.files == ("seven", "eight")
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (64 << 20, 1), (65 << 20, 2), (1 << 30, 16), ((1 << 36) + 1, 16)])
+def test_much_is_saved_in_sixteen_files(size: int, count: int) -> None:
+    sizes = file_sizes(size)
+    assert (len(sizes), sum(sizes)) == (count, size)
+    assert all(some % 4096 == 0 for some in sizes[:-1])
 
 
 def test_a_process_that_does_not_see_a_device_cannot_move_its_bytes() -> None:
     machine = load_machine("sim-2")
     with pytest.raises(HeldError) as caught:
-        held_bytes.saves(kept(), machine.model_copy(update={"devices": machine.devices[:1], "links": []}), 7)
+        held_bytes.saves(
+            kept(), machine.model_copy(update={"devices": machine.devices[:1], "links": []}), [(7, 6 << 20)]
+        )
     assert caught.value.diagnostics[0].code == "HP454"
 
 
