@@ -105,7 +105,7 @@ void filler::add_pieces(device_work& out) const {
   const auto place = [](const transfer_piece& piece) { return piece.job->rows.offset + piece.at; };
   const bool only_saves = std::ranges::all_of(
       out.pieces, [](const auto& piece) { return piece.job->what == transfer_job::kind::save; });
-  if (only_saves) std::ranges::stable_sort(out.pieces, {}, place);
+  if (only_saves) std::ranges::sort(out.pieces, {}, place);
 }
 
 std::deque<filler::device_work> filler::work_by_device() const {

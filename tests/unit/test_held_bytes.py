@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, HeldError
-from hipplan.holders.generations import file_sizes
+from hipplan.holders.generations import Backup, file_sizes
 from hipplan.machines import host_room
 from hipplan.machines.profiles import load_machine
 from hipplan.program import held, held_bytes, steps
 from hipplan.program.content_steps import LoadFiles, Save
 from hipplan.program.program import Program
+from tests.descriptors import descriptors
 
 PLAN = {
     "hipplan": 1,
@@ -103,3 +105,16 @@ def test_the_room_of_the_host_is_that_of_the_tightest_group(tmp_path: Path, monk
     (tmp_path / "meminfo").unlink()
     (tmp_path / "own").unlink()
     assert host_room.host_memory_available() is None
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_a_backup_is_freed_with_and_without_threads(threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    if not threads:
+        monkeypatch.setattr(threading.Thread, "start", no_more)
+    before, backup = descriptors(), Backup("host", 1 << 30)
+    assert descriptors() == before + 16
+    backup.close()
+    assert descriptors() == before

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -74,11 +75,15 @@ std::vector<seen> seen_between(u64 first, u64 end) {
   if (!maps || fstat(machine().memory, &file) != 0) return found;
   char line[512];
   while (fgets(line, sizeof line, maps)) {
-    unsigned long long begin, last, offset, inode;
-    char rights[5];
-    if (std::sscanf(line, "%llx-%llx %4s %llx %*s %llu", &begin, &last, rights, &offset, &inode) != 5 ||
-        inode != file.st_ino || !std::strstr(line, "memfd:kfdsim-memory"))
-      continue;
+    char* rest = line;  // begin-last rights offset device inode path
+    const u64 begin = std::strtoull(rest, &rest, 16);
+    const u64 last = std::strtoull(rest + 1, &rest, 16);
+    const char* const rights = rest + 1;
+    const u64 offset = std::strtoull(rights + std::strlen("rwxp"), &rest, 16);
+    rest = std::strchr(rest + 1, ' ');
+    const bool is_ours = rest && std::strtoull(rest, nullptr, 10) == file.st_ino &&
+                         std::strstr(rest, "memfd:kfdsim-memory");
+    if (!is_ours) continue;
     const u64 low = std::max<u64>(offset, first), high = std::min<u64>(offset + (last - begin), end);
     if (low >= high) continue;
     const int protection = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
