@@ -81,8 +81,8 @@ std::vector<seen> seen_between(u64 first, u64 end) {
     const char* const rights = rest + 1;
     const u64 offset = std::strtoull(rights + std::strlen("rwxp"), &rest, 16);
     rest = std::strchr(rest + 1, ' ');
-    const bool is_ours = rest && std::strtoull(rest, nullptr, 10) == file.st_ino &&
-                         std::strstr(rest, "memfd:kfdsim-memory");
+    const bool is_ours =
+        rest && std::strtoull(rest, nullptr, 10) == file.st_ino && std::strstr(rest, "memfd:kfdsim-memory");
     if (!is_ours) continue;
     const u64 low = std::max<u64>(offset, first), high = std::min<u64>(offset + (last - begin), end);
     if (low >= high) continue;
