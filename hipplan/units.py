@@ -100,6 +100,9 @@ def about_size(size: int) -> str:
     return f"about {size / _UNITS[unit]:.1f}{unit}"
 
 
+ADDRESS_SPACE = 2**47
+"""Bytes of addresses that a process on x86-64 has, and an AMD GPU maps: 128 TiB."""
+
 PAGE = 4096
 """Bytes of a page of host memory. HIP aligns every reservation to it, and rounds ranges of advice outward to it."""
 

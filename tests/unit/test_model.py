@@ -166,6 +166,40 @@ def test_mappings_fit(reservation: str, code: str) -> None:
     assert [error[0] for error in refused(MAPPED % reservation)] == [code]
 
 
+GROWS = "regions: {r: {size: 2MiB, chunk: 2MiB, reserve: "
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("reservations: {r: {size: 128TiB}}", 26),
+        ("reservations: {r: {size: 1MiB, alignment: 128TiB}}", 43),
+        ("reservations: {r: {size: 127TiB}, s: {size: 600GiB}, t: {size: 424GiB}}", 26),
+        ("reservations: {r: {address: 4096, address_policy: exact, size: 8191PiB}}", 64),
+        ("reservations: {r: {size: 18446744073709551615}}", 26),
+        ("reservations: {r: {size: 8192PiB, alignment: 8192PiB}}", 26),
+        (f"{GROWS}18446744073709551615}}}}", 49),
+        (f"{GROWS}129TiB}}}}", 49),
+        (f"reservations: {{s: {{size: 64TiB}}}}\n{GROWS}64TiB}}}}", 26),
+        ("allocations: {a: {size: 1}}\nreservations: {r: {mappings: [{allocation: a, at: 128TiB}]}}", 16),
+    ],
+)
+def test_ranges_take_fewer_addresses_than_a_process_has(text: str, column: int) -> None:
+    assert [(code, at) for code, _, at in refused(text)] == [("HP105", column)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reservations: {r: {size: 127TiB}, s: {size: 512GiB}}",
+        "reservations: {r: {size: 1MiB, address: 4096, address_policy: exact, alignment: 128TiB}}",
+        "regions: {r: {size: 200TiB}}",  # that memory is refused by a machine
+    ],
+)
+def test_ranges_may_take_all_addresses_but_a_few(text: str) -> None:
+    objects(text)
+
+
 def test_mappings_find_their_places() -> None:
     text = (
         MAPPED

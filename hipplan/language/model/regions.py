@@ -123,7 +123,7 @@ class Region(PlanModel):
     """The size of the address range in bytes, so that the region can grow and its address never changes. Default: the
     mapped size.
 
-    Errors: HP206 less than the mapped size.
+    Errors: HP206 less than the mapped size; HP105 more addresses than a process has.
     Source: hipMemAddressReserve(size).
     """
 

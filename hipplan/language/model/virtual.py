@@ -150,7 +150,7 @@ class Reservation(PlanModel):
     size: Size | None = None
     """The size of the address range in bytes. Default: up to the end of the last mapping.
 
-    Errors: HP107 neither size nor mappings.
+    Errors: HP107 neither size nor mappings; HP105 more addresses than a process has.
     Source: hipMemAddressReserve(size).
     """
 

@@ -20,6 +20,7 @@ from hipplan.language.objects import (
     sound,
 )
 from hipplan.language.rank import Rank
+from hipplan.language.resolve.addresses import check_addresses
 from hipplan.language.resolve.buffers import check_bindings, check_buffer
 from hipplan.language.resolve.contents import resolve_contents
 from hipplan.language.resolve.devices import Devices
@@ -82,6 +83,7 @@ def resolve(
         for name in alike
     }
     regions = {name: region for name, region in all_regions.items() if name in plan.regions}
+    check_addresses(reservations, regions, names)
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
     check_references(left_out, names, devices, mappings, streams)
