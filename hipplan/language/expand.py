@@ -62,7 +62,7 @@ def expand(
         root = Source("<data>", "", dict(source), None)
     else:
         root = load_yaml(source)
-        if not given and not any(cause in root.text for cause in _CAUSES):
+        if not given and not len(root.found) and not any(cause in root.text for cause in _CAUSES):
             return Expanded(root, root.data)
     if not isinstance(root.data, dict):
         return Expanded(root, root.data)
@@ -164,6 +164,8 @@ class _Expander:
                 self._report(
                     "HP106", f"'{name}' cannot be a variable of a plan for ranks", place, key=True, why=why, hint=hint
                 )
+            elif name not in self.variables and self.out.doubled.has(entry.source, place.origin):
+                self.wrong.add(name)
             elif name not in self.variables and name not in self.wrong:
                 value = self._walk(entry.value, self.scope, place)
                 if isinstance(value, (int, str)):
@@ -222,6 +224,8 @@ class _Expander:
                 hint = "use the variables of each in the name"
                 self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint=hint)
             self.out.came_from(made.path, made.source, made.origin, made.expansion)
+            if self.out.doubled.has(made.source, made.origin):
+                self._leave_out(made)
             out[name] = self._walk(body, inner, made)
 
     def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:

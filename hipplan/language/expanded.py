@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hipplan.errors import Span
+from hipplan.language.doubled import Doubled
 from hipplan.language.findings import Findings
 from hipplan.language.source import Source
 
@@ -28,6 +29,8 @@ class Expanded:
         """The data of those objects by (noun, name), as far as it could be expanded."""
         self.unfilled: set[Path] = set()
         """Paths of values that could not be expanded, and all paths above them."""
+        self.doubled = Doubled()
+        """The keys that appear twice in the files, so that one of two values was chosen."""
         self.files: frozenset[str] = frozenset()
         """Paths of the plan and its includes. Empty if there was nothing to expand."""
         self.budget = root.budget
@@ -44,13 +47,23 @@ class Expanded:
             self._spans[path, key] = self._find(path, key)
         return self._spans[path, key]
 
+    def is_unknown(self, path: Path) -> bool:
+        """Whether the value at a path, or one below it, could not be expanded or is one of two."""
+        source, origin, _ = self._origin(path)
+        return path in self.unfilled or self.doubled.has(source, origin)
+
     def _find(self, path: Path, key: bool) -> Span | None:
+        source, origin, expansion = self._origin(path)
+        span = source.span(origin, key=key)
+        return span.repeated(expansion) if span and expansion else span
+
+    def _origin(self, path: Path) -> tuple[Source, Path, str]:
+        """The file of a path, the path in that file, and the repetition."""
         for length in range(len(path) if self._origins else 0, 0, -1):
             if path[:length] in self._origins:
                 source, origin, expansion = self._origins[path[:length]]
-                span = source.span((*origin, *path[length:]), key=key)
-                return span.repeated(expansion) if span and expansion else span
-        return self._root.span(path, key=key)
+                return source, (*origin, *path[length:]), expansion
+        return self._root, path, ""
 
     def came_from(self, path: Path, source: Source, origin: Path, expansion: str) -> None:
         if path != origin or source is not self._root or expansion:

@@ -228,7 +228,7 @@ def _mistakes_beside(document: Expanded) -> list[Diagnostic]:
     except ValidationError as error:
         from hipplan.language.model.translate import translate
 
-        return translate(error, Plan, data, document.span, keys_taken, document.unfilled)
+        return translate(error, Plan, data, document.span, keys_taken, document.is_unknown)
     return []
 
 

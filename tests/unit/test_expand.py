@@ -268,6 +268,44 @@ def test_mistakes_of_all_kinds_come_together_without_following_mistakes() -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "allocations: {a: {device: gpu.0, device: host, numa_node: 0, size: 1}}",
+        "allocations: {a: {each: 2, device: gpu.0, device: host, numa_node: 0, size: 1}}",
+        "allocations: {a: {size: 4}}\nreservations: {r: {size: 2, size: 4, mappings: [{allocation: a}]}}",
+        "allocations: {a: {size: 4}}\n"
+        "reservations: {r: {mappings: [{allocation: a, at: 0, at: 4}, {allocation: a, at: 0}]}}",
+        "allocations: {a: {bind: x, shareable: posix_fd, size: 1}, a: {count: 2, size: 1}}\n"
+        "reservations: {r: {mappings: [{allocation: a.1}, {allocation: a.*}]}}",
+        "buffers: {b: {kind: pinned, size: 1}, b: {kind: managed, size: 1, attach: host}}",
+        "buffers: {b: {kind: pinned, kind: managed, size: 1, attach: host}}",
+        "buffers: {b: {kind: pinned, size: 1}}\nbuffers: {b: {kind: managed, size: 1, attach: host}}",
+        "devices: {gpu: {count: 1}, gpu: {count: 2}}\nbuffers: {b: {kind: device, size: 1, device: gpu.1}}",
+        "vars: {n: 0, n: 1}\nbuffers: {b: {kind: device, size: $(n)}}",
+        "regions: {r: {size: auto, size: 1MiB}}",
+        "regions: {r: {tensors: {t: {dtype: u8, shape: [1]}}}}\ncontents: {r.t: {file: x.bin, file: y, dtype: u8}}",
+        "regions: {r: {tensors: {t.$(each): {each: 2, dtype: u8, dtype: f32, shape: [-1]}}}}",
+    ],
+)
+def test_nothing_else_follows_from_a_key_that_appears_twice(text: str) -> None:
+    assert [diagnostic.code for diagnostic in refused(f"{text}\n")] == ["HP005"]
+
+
+def test_other_mistakes_beside_a_key_that_appears_twice_are_reported() -> None:
+    result = refused(
+        "buffers:\n"
+        "  a: {kind: pinned, size: 1, size: 2, portabel: true}\n"
+        "  b: {kind: pinned, size: 1, size: 2, portable: 3}\n"
+        "regions:\n"
+        "  r: {tensors: {t: {dtype: u8, shape: [1]}, t: {dtype: u8, shape: [2], share: [1]}}}\n"
+    )
+
+    assert seen(result) == [
+        ("HP005", 3, 30), ("HP101", 3, 39), ("HP005", 4, 30), ("HP103", 4, 49), ("HP005", 6, 45), ("HP101", 6, 72)
+    ]  # fmt: skip
+
+
 def test_unknown_variables_from_outside_are_refused() -> None:
     (result,) = refused("vars: {chunks: 1}\n", chunk=2)
 

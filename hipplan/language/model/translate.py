@@ -103,12 +103,12 @@ def translate(
     data: Any,
     span: SpanOf,
     more_keys: Callable[[Path], tuple[str, ...]] = lambda path: (),
-    unfilled: Container[Path] = (),
+    is_unknown: Callable[[Path], bool] = lambda path: False,
 ) -> list[Diagnostic]:
     """Every error of a document as a diagnostic, in the order of the file; past the limit of mistakes their number.
 
     more_keys: that the object at a path may have besides its model's.
-    unfilled: paths of which nothing can be said, for an error below them has been reported.
+    is_unknown: whether nothing can be said of a path, because an error at or below it is reported already.
     """
     if too_many(error):
         return [_their_number(error, data, span)]
@@ -121,7 +121,7 @@ def translate(
             findings.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
             break
         path, at_key = path_in(data, details["loc"])
-        if path in unfilled or (is_strange and len(path) == 1 and details["type"] == _UNKNOWN):
+        if is_unknown(path) or (is_strange and len(path) == 1 and details["type"] == _UNKNOWN):
             continue
         where = span(path)
         key = (details["type"], str(where), path[-1:]) if where is not None and where.expansion else None
