@@ -108,9 +108,9 @@ def attach(
             why = f"the memory of '{name}' was made with the runtime {made['family']}, and this is {chosen.kind}"
             raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
         kept = written.read(made["program"])
-        program = held.attached(kept, discover(chosen, lambda _: ()), reply["access"], addresses)
-        attachment.only_read, attachment.allows = held.only_read(kept, reply["access"]), reply["allows"]
-        memory = held.imported(program)
+        program = held.attaching_program(kept, discover(chosen, lambda _: ()), reply["access"], addresses)
+        attachment.only_read, attachment.allows = held.read_only(kept, reply["access"]), reply["allows"]
+        memory = held.imported_allocations(program)
         if len(memory) != len(descriptors):
             raise gone(name, f"it sent {len(descriptors)} descriptors for {len(memory)} allocations")
         bind = dict(zip(memory, descriptors, strict=True))

@@ -117,7 +117,7 @@ def prepared(
     """
     program = prepare(plan, chosen, profile, beside)
     locked = program if lock is None else lock.hold(program, profile)
-    return held.holdable(locked, held.fixed(program))
+    return held.holdable(locked, held.fixed_reservations(program))
 
 
 def fill(
@@ -142,7 +142,7 @@ def fill(
         return run(program, chosen.runtime, notice=chosen.notice, on_progress=progressed, on_bytes=moved)
 
     try:
-        layout = made(program if locked else held.at_known_places(program))
+        layout = made(program if locked else held.with_addresses(program))
     except ApplyError as error:
         if locked or error.leaks or error.diagnostics[0].code != "HP404":
             raise
@@ -158,10 +158,10 @@ def save(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnP
     program = to.held()
     size = held_bytes.size_held(program)
     _require_host_memory(size)
-    count = len(held.descriptors_held(program))
+    count = len(held.exported_allocations(program))
     files = [(file, os.fstat(file).st_size) for file in to.descriptors[count:]]
-    saving = held_bytes.saves(program, discover(chosen, lambda _: ()), files)
-    bind = dict(zip(held.imported(saving), to.descriptors[:count], strict=True))
+    saving = held_bytes.saving_program(program, discover(chosen, lambda _: ()), files)
+    bind = dict(zip(held.imported_allocations(saving), to.descriptors[:count], strict=True))
     _run(saving, chosen, to, on_progress, on_bytes, bind).close()
     to.say({"saved": size})
 
@@ -175,11 +175,11 @@ def restore(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: 
     files = [(f"/proc/self/fd/{file}", os.fstat(file).st_size) for file in to.descriptors]
     used = [*program.devices.values()]
     here = discover(chosen, lambda _: used)
-    restoring = held_bytes.restores(program, here, files)
-    held_bytes.require_room(restoring, here, to.beside)
+    restoring = held_bytes.restoring_program(program, here, files)
+    held_bytes.require_free_memory(restoring, here, to.beside)
     layout = _run(restoring, chosen, to, on_progress, on_bytes)
     restored = {"restored": held_bytes.size_held(program)}
-    names = held.descriptors_held(program)
+    names = held.exported_allocations(program)
     _close_after(layout, lambda: _send(layout, names, lambda _: restored, to))
 
 
@@ -251,7 +251,7 @@ def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
         for resource in program.resources
         if resource.kind in ("reservation", "region")
     }
-    program = held.as_held(program, at)
+    program = held.held_program(program, at)
 
     def made(descriptors: int) -> Message:
         description = {
@@ -269,7 +269,7 @@ def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
         }
         return {"made": description}
 
-    _send(layout, held.descriptors_held(program), made, to)
+    _send(layout, held.exported_allocations(program), made, to)
 
 
 def _send(layout: Layout, names: Sequence[str], message: Callable[[int], Message], to: ToHolder) -> None:

@@ -1,7 +1,8 @@
-"""Programs whose memory outlives the process that made it: what a holder can hold, and what an attaching process maps.
+"""Programs for holders: what a holder can hold, and what a process that attaches imports and maps.
 
 A holder keeps descriptors of allocations. A process that attaches imports them, reserves and maps at the program's
-addresses, and gives devices the rights that the program has for attached processes: the same names at the same places.
+addresses, and gives devices the rights that the program has for attached processes. So it has the same names at the
+same addresses.
 """
 
 from __future__ import annotations
@@ -24,49 +25,50 @@ from hipplan.units import PAGE, round_up
 
 Right = Literal["r", "rw"]
 Access = Literal["plan", "r", "rw"]
-"""Of an attached process: what the plan allows it for each object, or one right for all of them."""
+"""The access of an attached process: the plan's right for each object, or one right for all objects."""
 Addresses = Literal["same", "any"]
 
 _WHY = {
-    "peer": "a peer link is its process's own; access: says who may use memory, and needs no link",
-    "stream": "a stream is its process's own",
-    "device": "hipMalloc's memory ends with its process",
-    "pinned": "pinned memory ends with its process",
-    "registered": "registered memory is its process's own",
-    "managed": "managed memory ends with its process",
+    "peer": "a peer link belongs to one process; access: names the devices that may use memory, and needs no link",
+    "stream": "a stream belongs to one process",
+    "device": "the driver frees hipMalloc's memory when its process ends",
+    "pinned": "the driver frees pinned memory when its process ends",
+    "registered": "registered memory belongs to one process",
+    "managed": "the driver frees managed memory when its process ends",
     "allocation": "it is imported: the process that made it holds it",
 }
-"""By what a step makes."""
+"""What a step makes -> why a holder cannot hold it."""
 
 
-def fixed(program: Program) -> frozenset[str]:
-    """Reservations whose place the plan itself demands."""
+def fixed_reservations(program: Program) -> frozenset[str]:
+    """Reservations whose address the plan itself demands."""
     return frozenset(step.name for step in program.steps if isinstance(step, steps.Reserve) and step.exact)
 
 
 def writable(program: Program) -> list[str]:
-    """What the plan lets attached processes write: regions, reservations and, where they differ, single mappings.
+    """Objects that the plan lets attached processes write: regions, reservations, or single mappings of a reservation
+    whose other mappings are read-only.
 
-    Sealed memory counts, because they can unseal it.
+    Sealed memory counts, because attached processes can unseal it.
     """
-    writes: dict[str, list[str]] = {}
-    reads: set[str] = set()
+    written_mappings: dict[str, list[str]] = {}
+    partly_read_only: set[str] = set()
     for mapping in _mappings(program):
         if mapping.attached == "rw" and _has_writers(mapping, program):
-            writes.setdefault(mapping.inside, []).append(mapping.name)
+            written_mappings.setdefault(mapping.inside, []).append(mapping.name)
         else:
-            reads.add(mapping.inside)
-    whole = program.regions.keys() | (writes.keys() - reads)
-    return [name for range_, names in writes.items() for name in ([range_] if range_ in whole else names)]
+            partly_read_only.add(mapping.inside)
+    whole = program.regions.keys() | (written_mappings.keys() - partly_read_only)
+    return [name for range_, names in written_mappings.items() for name in ([range_] if range_ in whole else names)]
 
 
-def only_read(program: Program, access: Access) -> dict[str, Right]:
-    """Mappings that devices may write by the plan, but not those of a process attached with this access -> what the
-    plan lets attached processes do with them."""
+def read_only(program: Program, access: Access) -> dict[str, Right]:
+    """Mappings that the plan lets devices write, but that a process attached with this access may only read -> the
+    right that the plan gives attached processes."""
     return {
         mapping.name: mapping.attached
         for mapping in _mappings(program)
-        if _most(mapping, access) == "r" and _has_writers(mapping, program)
+        if _limit(mapping, access) == "r" and _has_writers(mapping, program)
     }
 
 
@@ -75,87 +77,93 @@ def _mappings(program: Program) -> Iterator[Resource]:
 
 
 def _has_writers(mapping: Resource, program: Program) -> bool:
-    """Whether some device may write a mapping, once it is unsealed."""
+    """Whether any device may write a mapping when it is not sealed."""
     return "rw" in dict(program.sealed.get(mapping.name, mapping.access)).values()
 
 
-def _most(mapping: Resource, access: Access) -> Right:
+def _limit(mapping: Resource, access: Access) -> Right:
+    """The most that an attached process may do with a mapping."""
     return mapping.attached if access == "plan" else access
 
 
-def holdable(program: Program, as_they_are: Container[str] = ()) -> Program:
-    """The same program, and all its memory can be exported; its ranges are as large as CUDA takes addresses for.
+def holdable(program: Program, fixed: Container[str] = ()) -> Program:
+    """The same program with allocations that can be exported, and ranges large enough for CUDA to accept an address.
 
-    as_they_are: ranges that stay. Raises PlanError (HP450), MachineError (HP309).
+    fixed: reservations whose size stays. Raises PlanError (HP450), MachineError (HP309).
     """
-    refused = list(_refused(program))
-    if refused:
-        raise PlanError(in_order(refused))
-    whole = pieces.as_planned(program)
+    errors = list(_unholdable(program))
+    if errors:
+        raise PlanError(in_order(errors))
+    planned = pieces.as_planned(program)
 
-    def made(step: steps.Step) -> steps.Step:
+    def adapted(step: steps.Step) -> steps.Step:
         if isinstance(step, steps.CreateAllocation):
             return replace(step, shareable="posix_fd")
-        if isinstance(step, steps.Reserve) and step.name not in as_they_are:
+        if isinstance(step, steps.Reserve) and step.name not in fixed:
             return replace(step, size=round_up(step.size, STRIDE))
         return step
 
     findings = Findings()
-    fitted = pieces.fitted(replace(whole, steps=tuple(map(made, whole.steps))), findings, is_held=True)
+    fitted = pieces.fitted(replace(planned, steps=tuple(map(adapted, planned.steps))), findings, is_held=True)
     if findings.errors:
         raise MachineError(in_order(findings.all))
     return fitted
 
 
-def _refused(program: Program) -> Iterator[Diagnostic]:
+def _unholdable(program: Program) -> Iterator[Diagnostic]:
+    """HP450, for each object that a holder cannot hold."""
     hint = "remove it, and apply it in the process that uses it: holders hold allocations and regions"
     for name, shared in program.shared.items():
         why = "map: is for ranks that apply together; attached processes can map all of it"
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
     lanes = contents.lane_names(program)
     for step in program.making:
-        kept = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")
-        if not kept and step.name not in lanes:
+        can_be_held = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")
+        if not can_be_held and step.name not in lanes:
             why = _WHY[step.makes]
             yield Diagnostic("HP450", f"a holder cannot hold '{step.name}'", step.origin, why=why, hint=hint)
     if not any(isinstance(step, steps.CreateAllocation) for step in program.making):
         yield Diagnostic("HP450", "there is nothing for a holder to hold", why="the plan makes no memory of devices")
 
 
-def at_known_places(program: Program) -> Program:
-    """With addresses that `hipplan lock` chooses, so that they are free in a process that attaches."""
-    at = addresses_for(program)
+def with_addresses(program: Program) -> Program:
+    """The program with addresses that are likely to be free in processes that attach, chosen as `hipplan lock` does."""
+    addresses = addresses_for(program)
 
-    return replace(program, steps=tuple(_placed(step, at) for step in program.steps))
+    return replace(program, steps=tuple(_with_address(step, addresses) for step in program.steps))
 
 
-def as_held(program: Program, at: Mapping[str, int]) -> Program:
-    """What a process can attach to, without the text of the plan. at: where each reservation is."""
+def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
+    """The program that a holder keeps for processes that attach, without contents and the text of the plan.
+
+    addresses: of each reservation.
+    """
     lanes = contents.lane_names(program)
-    held = tuple(_placed(replace(step, origin=None), at) for step in program.making if step.name not in lanes)
+    making = [replace(step, origin=None) for step in program.making if step.name not in lanes]
+    held = tuple(_with_address(step, addresses) for step in making)
     return replace(program, steps=held, warnings=(), source=program.name)
 
 
-def _placed(step: steps.Step, at: Mapping[str, int]) -> steps.Step:
+def _with_address(step: steps.Step, addresses: Mapping[str, int]) -> steps.Step:
     if not isinstance(step, steps.Reserve):
         return step
-    return replace(step, address=at[step.name], exact=True, slack=0)
+    return replace(step, address=addresses[step.name], exact=True, slack=0)
 
 
-def _unplaced(step: steps.Step) -> steps.Step:
+def _without_address(step: steps.Step) -> steps.Step:
     if not isinstance(step, steps.Reserve):
         return step
     slack = round_up(step.alignment, FALLBACK_GRANULARITY) if step.alignment > PAGE else 0
     return replace(step, address=0, exact=False, slack=slack)
 
 
-def descriptors_held(program: Program) -> list[str]:
-    """The allocations, in the order in which their descriptors are sent."""
+def exported_allocations(program: Program) -> list[str]:
+    """The allocations that a held program creates, in the order in which their descriptors are sent."""
     return [step.name for step in program.steps if isinstance(step, steps.CreateAllocation)]
 
 
-def imported(program: Program) -> list[str]:
-    """The same, of a program that maps them."""
+def imported_allocations(program: Program) -> list[str]:
+    """The allocations that a program imports, in the same order."""
     return [step.name for step in program.steps if isinstance(step, steps.ImportAllocation)]
 
 
@@ -167,61 +175,65 @@ def bytes_held(program: Program) -> dict[str, int]:
 def bytes_by_uuid(program: Program) -> dict[str, int]:
     """UUID of a device -> bytes, because device names differ between processes."""
     devices = program.measured.devices if program.measured else []
-    own = ((devices[program.devices[name]].uuid, size) for name, size in bytes_held(program).items() if devices)
-    return {bare_uuid(uuid or ""): size for uuid, size in own}
+    sizes = ((devices[program.devices[name]].uuid, size) for name, size in bytes_held(program).items() if devices)
+    return {bare_uuid(uuid or ""): size for uuid, size in sizes}
 
 
-def attached(program: Program, here: Machine, access: Access, addresses: Addresses) -> Program:
-    """The program of a process that maps what is held. here: the machine as that process sees it.
+def attaching_program(program: Program, here: Machine, access: Access, addresses: Addresses) -> Program:
+    """The program of a process that attaches: it imports and maps the allocations of a held program.
 
-    access: the rights are at most that; what is sealed stays so. Raises HeldError (HP454): a device is not here, or out
-    of reach.
+    here: the machine as that process sees it. access: limits the rights; sealed mappings stay sealed.
+
+    Raises HeldError (HP454): the process does not see a device, or a device cannot access another's memory.
     """
-    most = {mapping.name: _most(mapping, access) for mapping in _mappings(program)}
-    same = ordinals_here(program, here)
-    ordinals = {name: own for name, number in program.devices.items() if (own := same[number]) is not None}
+    limits = {mapping.name: _limit(mapping, access) for mapping in _mappings(program)}
+    ordinals = ordinals_here(program, here)
+    devices = {name: ordinal for name, known in program.devices.items() if (ordinal := ordinals[known]) is not None}
     names = {number: name for name, number in program.devices.items()}
 
-    def mapped(step: steps.Step) -> steps.Step | None:
+    def attaching(step: steps.Step) -> steps.Step | None:
         if isinstance(step, steps.CreateAllocation):
-            return import_of(step, names, same)
+            return import_of(step, names, ordinals)
         if addresses == "any":
-            step = _unplaced(step)
+            step = _without_address(step)
         if isinstance(step, steps.SetAccess):
-            limit = most[steps.whole_name(step.name)]
-            known = ((who if who < 0 else same[who], min(right, limit)) for who, right in step.rights)
-            rights = tuple((who, right) for who, right in known if who is not None)
+            limit = limits[steps.whole_name(step.name)]
+            limited = ((who if who < 0 else ordinals[who], min(right, limit)) for who, right in step.rights)
+            rights = tuple((who, right) for who, right in limited if who is not None)
             return replace(step, rights=rights) if rights else None
         return step
 
-    whole = replace(
+    attached = replace(
         program,
         machine=here.name,
         measured=here,
-        steps=tuple(kept for step in program.steps if (kept := mapped(step)) is not None),
-        devices=ordinals,
-        selectors={name: program.selectors.get(name, "") for name in ordinals},
-        host_visible=frozenset(name for name, ordinal in ordinals.items() if here.devices[ordinal].host_visible),
-        sealed=_still_sealed(program, ordinals, most),
+        steps=tuple(new for step in program.steps if (new := attaching(step)) is not None),
+        devices=devices,
+        selectors={name: program.selectors.get(name, "") for name in devices},
+        host_visible=frozenset(name for name, ordinal in devices.items() if here.devices[ordinal].host_visible),
+        sealed=_unsealable(program, devices, limits),
         attached={},
     )
-    wrong = list(_out_of_reach(whole, here))
-    if wrong:
-        raise HeldError(in_order(wrong))
-    return whole
+    errors = list(_unreachable(attached, here))
+    if errors:
+        raise HeldError(in_order(errors))
+    return attached
 
 
 def ordinals_here(program: Program, here: Machine) -> dict[int, int | None]:
     """Ordinal of a device in the process that made a program -> its ordinal in this one; None if it does not see it."""
     there = program.measured.devices if program.measured else []
-    return {number: _same(there[number], number, here) for number in program.devices.values()}
+    return {number: _ordinal_here(there[number], number, here) for number in program.devices.values()}
 
 
 def import_of(
-    step: steps.CreateAllocation, names: Mapping[int, str], same: Mapping[int, int | None]
+    step: steps.CreateAllocation, names: Mapping[int, str], ordinals: Mapping[int, int | None]
 ) -> steps.ImportAllocation:
-    """The step by which another process takes an allocation. names, same: by ordinal in the process that made it."""
-    ordinal = same[step.device] if step.location == "device" else steps.CPU_ORDINAL
+    """The step that imports an allocation into another process.
+
+    names, ordinals: a device's name, and its ordinal in that process, by its ordinal in the process that made it.
+    """
+    ordinal = ordinals[step.device] if step.location == "device" else steps.CPU_ORDINAL
     return steps.ImportAllocation(
         step.name,
         step.origin,
@@ -233,26 +245,26 @@ def import_of(
     )
 
 
-def _same(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
+def _ordinal_here(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
     """The ordinal here of a device that another process sees; None if this one does not see it."""
     for key in ("uuid", "pci"):
-        if (known := getattr(device, key)) is not None:
-            ids = (bare_uuid(getattr(own, key) or "") for own in here.devices)
-            return next((number for number, own_id in enumerate(ids) if own_id == bare_uuid(known)), None)
+        if (wanted := getattr(device, key)) is not None:
+            ids = (bare_uuid(getattr(candidate, key) or "") for candidate in here.devices)
+            return next((number for number, id_ in enumerate(ids) if id_ == bare_uuid(wanted)), None)
     return ordinal if ordinal < len(here.devices) else None
 
 
-def _still_sealed(program: Program, ordinals: Mapping[str, int], most: Mapping[str, Right]) -> dict[str, Rights]:
-    """What an attached process may unseal."""
+def _unsealable(program: Program, devices: Mapping[str, int], limits: Mapping[str, Right]) -> dict[str, Rights]:
+    """Sealed mappings that an attached process may unseal -> their rights after that."""
     return {
-        mapping: tuple((who, right) for who, right in before if who == HOST or who in ordinals)
-        for mapping, before in program.sealed.items()
-        if most[mapping] == "rw"
+        mapping: tuple((who, right) for who, right in rights if who == HOST or who in devices)
+        for mapping, rights in program.sealed.items()
+        if limits[mapping] == "rw"
     }
 
 
-def _out_of_reach(program: Program, here: Machine) -> Iterator[Diagnostic]:
-    """HP454, once for each pair of devices."""
+def _unreachable(program: Program, here: Machine) -> Iterator[Diagnostic]:
+    """HP454, once for each device that this process does not see, and each pair of devices without a link."""
     memory = {step.name: step for step in program.steps if isinstance(step, steps.ImportAllocation)}
     unseen = {step.holder: step.origin for step in memory.values() if step.device == steps.UNSEEN}
     for holder, origin in unseen.items():

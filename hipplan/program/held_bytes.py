@@ -1,6 +1,7 @@
-"""Programs that move the bytes of what a holder keeps: each allocation is mapped by itself, wherever there is room.
+"""Programs that save and restore the bytes of a holder's allocations.
 
-The plan's own mappings are no help: they may leave bytes out, or give no device the right to write.
+They map each allocation in a range of its own, at any address. The plan's own mappings may leave bytes out, or give no
+device write access.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from hipplan.program.held import import_of, ordinals_here
 from hipplan.program.program import Program
 
 _PREFIX = "#bytes."
-"""How the names of the ranges begin: as no name of a plan does."""
+"""The prefix of the names of the ranges, which no name of a plan has."""
 
 
-def saves(program: Program, here: Machine, files: Sequence[tuple[int, int]]) -> Program:
-    """Imports all allocations and writes their bytes one after the other into open files.
+def saving_program(program: Program, here: Machine, files: Sequence[tuple[int, int]]) -> Program:
+    """A program that imports all allocations and writes their bytes, one after the other, into open files.
 
-    program: what is held. here: the machine as this process sees it. files: descriptors and sizes. Raises HeldError
-    (HP454).
+    program: the held program. here: the machine as this process sees it. files: descriptors and sizes in bytes.
+
+    Raises HeldError (HP454).
     """
     mapped, allocations = _mapped(program, here, imported=True)
     pieces = [piece for _, piece in _pieces(allocations, [size for _, size in files])]
@@ -38,8 +40,11 @@ def saves(program: Program, here: Machine, files: Sequence[tuple[int, int]]) -> 
     return _with_contents(mapped, step)
 
 
-def restores(program: Program, here: Machine, files: Sequence[tuple[str, int]]) -> Program:
-    """Makes all allocations anew and fills them from the files that the program of saves() wrote. As saves()."""
+def restoring_program(program: Program, here: Machine, files: Sequence[tuple[str, int]]) -> Program:
+    """A program that creates all allocations again and fills them from the files that the saving program wrote.
+
+    files: paths and sizes in bytes; else as saving_program().
+    """
     mapped, allocations = _mapped(program, here, imported=False)
     loads = []
     for name, piece in _pieces(allocations, [size for _, size in files]):
@@ -51,25 +56,28 @@ def restores(program: Program, here: Machine, files: Sequence[tuple[str, int]]) 
 
 
 def size_held(program: Program) -> int:
-    """Bytes of all allocations, wherever they are."""
+    """Bytes of all allocations, on devices and the host."""
     return sum(step.size for step in program.steps if isinstance(step, steps.CreateAllocation))
 
 
-def require_room(program: Program, here: Machine, beside: Mapping[str, int]) -> None:
-    """beside: bytes that are certainly in use, by UUID of a device. Raises ApplyError (HP442)."""
-    short: list[Diagnostic] = []
+def require_free_memory(program: Program, here: Machine, beside: Mapping[str, int]) -> None:
+    """Raise ApplyError (HP442) if a device lacks memory for a program.
+
+    beside: bytes that other generations of the holder use, by UUID of a device.
+    """
+    errors: list[Diagnostic] = []
     for name, needed in program.bytes_by_device().items():
         device = here.devices[program.devices[name]]
         if device.memory is not None:
             in_use = max(device.in_use, beside.get(bare_uuid(device.uuid or ""), 0))
             free = max(0, device.memory - in_use)
-            short += [no_room_to_wake(name, needed, free)] if needed > free else []
-    if short:
-        raise ApplyError(short)
+            errors += [no_room_to_wake(name, needed, free)] if needed > free else []
+    if errors:
+        raise ApplyError(errors)
 
 
 class _Piece(NamedTuple):
-    """Bytes of one allocation in one file."""
+    """Bytes of one allocation in one file. file: its index. at: the offset in it."""
 
     part: Part
     file: int
@@ -77,46 +85,46 @@ class _Piece(NamedTuple):
 
 
 def _pieces(allocations: Mapping[str, Part], sizes: Sequence[int]) -> Iterator[tuple[str, _Piece]]:
-    """The bytes of the allocations, one after the other, in files of these sizes; with the allocations' names."""
+    """(allocation, piece) for each piece, where the allocations follow one another in files of these sizes."""
     file = at = 0
-    for name, whole in allocations.items():
+    for name, allocation in allocations.items():
         done = 0
-        while done < whole.size:
-            size = min(whole.size - done, sizes[file] - at)
-            yield name, _Piece(replace(whole, offset=whole.offset + done, size=size), file, at)
+        while done < allocation.size:
+            size = min(allocation.size - done, sizes[file] - at)
+            yield name, _Piece(replace(allocation, offset=allocation.offset + done, size=size), file, at)
             done, at = done + size, at + size
             if at == sizes[file]:
                 file, at = file + 1, 0
 
 
 def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program, dict[str, Part]]:
-    """The program, and the bytes of each allocation in it."""
+    """A program that imports or creates all allocations and maps them, and the part that each allocation is."""
     ordinals = ordinals_here(program, here)
     held = [step for step in program.steps if isinstance(step, steps.CreateAllocation)]
     used = {step.device for step in held if step.location == "device"}
-    devices = {name: number for name, known in program.devices.items() if (number := ordinals[known]) is not None}
+    devices = {name: ordinal for name, known in program.devices.items() if (ordinal := ordinals[known]) is not None}
     if unseen := [name for name, known in program.devices.items() if known in used and name not in devices]:
         raise HeldError(Diagnostic("HP454", f"this process does not see {unseen[0]}, which holds the memory"))
     if not devices:
         raise HeldError(Diagnostic("HP454", "this process sees no device of the plan"))
     names = {known: name for name, known in program.devices.items()}
     parts: dict[str, Part] = {}
-    made: list[steps.Step] = []
+    mapping: list[steps.Step] = []
     for step in held:
         mover = ordinals[step.device] if step.location == "device" else min(devices.values())
         assert mover is not None
-        own = replace(step, device=mover) if step.location == "device" else step
-        made.append(import_of(step, names, ordinals) if imported else own)
-        made += _range(step, mover)
+        created = replace(step, device=mover) if step.location == "device" else step
+        mapping.append(import_of(step, names, ordinals) if imported else created)
+        mapping += _range(step, mover)
         parts[step.name] = Part(_PREFIX + step.name, 0, step.size, mover)
-    whole = replace(
-        program.nothing, machine=here.name, measured=here, steps=tuple(made), devices=devices, shared={}, parts={}
+    mapped = replace(
+        program.nothing, machine=here.name, measured=here, steps=tuple(mapping), devices=devices, shared={}, parts={}
     )
-    return whole, parts
+    return mapped, parts
 
 
 def _range(step: steps.CreateAllocation, mover: int) -> Iterator[steps.Step]:
-    """The addresses of one allocation, all of it mapped, which one device may write."""
+    """Steps that map a whole allocation in a range of its own, and let one device write it."""
     name = _PREFIX + step.name
     yield steps.Reserve(name, None, step.size, step.size, 0, 0, 0, False)
     yield steps.Map(f"{name}[0]", None, name, step.name, 0, step.size, step.size)

@@ -238,7 +238,7 @@ def made(access: str = "r", **changed: Any) -> list[Packet]:
     program = hipplan.compile(
         {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"x": {"size": "2MiB"}}}, "sim-2"
     )
-    whole = held.as_held(held.at_known_places(held.holdable(program)), {"x": 0x680000000000})
+    whole = held.held_program(held.with_addresses(held.holdable(program)), {"x": 0x680000000000})
     answer = {"made": {"program": written.write(whole), "family": "sim", **changed}, "access": access, "allows": "plan"}
     encoded = strict_json.dumps(answer).encode()
     return [head(len(encoded), 1), b"J" + encoded, (b"F", 1)]

@@ -27,12 +27,12 @@ PLAN = {
 
 def kept() -> Program:
     whole = held.holdable(hipplan.compile(PLAN, "sim-2"))
-    return held.as_held(held.at_known_places(whole), {"r": 0x680000000000})
+    return held.held_program(held.with_addresses(whole), {"r": 0x680000000000})
 
 
 def test_each_allocation_is_mapped_whole_and_writable_by_the_device_that_has_it() -> None:
-    saving = held_bytes.saves(kept(), load_machine("sim-2"), [(7, 5 << 20), (8, 1 << 20)])
-    assert held.imported(saving) == ["a", "b"]
+    saving = held_bytes.saving_program(kept(), load_machine("sim-2"), [(7, 5 << 20), (8, 1 << 20)])
+    assert held.imported_allocations(saving) == ["a", "b"]
     mapped = {step.allocation: step.size for step in saving.steps if isinstance(step, steps.Map)}
     assert mapped == {"a": 4 << 20, "b": 2 << 20}
     assert [step.rights for step in saving.steps if isinstance(step, steps.SetAccess)] == [((0, "rw"),), ((1, "rw"),)]
@@ -47,7 +47,7 @@ def test_each_allocation_is_mapped_whole_and_writable_by_the_device_that_has_it(
 
 
 def test_bytes_come_back_from_where_they_were_saved() -> None:
-    restoring = held_bytes.restores(kept(), load_machine("sim-2"), [("seven", 5 << 20), ("eight", 1 << 20)])
+    restoring = held_bytes.restoring_program(kept(), load_machine("sim-2"), [("seven", 5 << 20), ("eight", 1 << 20)])
     made = {step.name: step.shareable for step in restoring.steps if isinstance(step, steps.CreateAllocation)}
     assert made == {"a": "posix_fd", "b": "posix_fd"}
     (load,) = restoring.contents
@@ -70,7 +70,7 @@ def test_much_is_saved_in_sixteen_files(size: int, count: int) -> None:
 def test_a_process_that_does_not_see_a_device_cannot_move_its_bytes() -> None:
     machine = load_machine("sim-2")
     with pytest.raises(HeldError) as caught:
-        held_bytes.saves(
+        held_bytes.saving_program(
             kept(), machine.model_copy(update={"devices": machine.devices[:1], "links": []}), [(7, 6 << 20)]
         )
     assert caught.value.diagnostics[0].code == "HP454"
@@ -82,9 +82,9 @@ def test_what_a_device_has_no_room_for_stays_asleep() -> None:
     assert memory is not None
     known = machine.devices[1].model_copy(update={"uuid": "GPU-1", "in_use": 1 << 20})
     machine = machine.model_copy(update={"devices": [machine.devices[0], known]})
-    held_bytes.require_room(program, machine, {"1": memory - (2 << 20)})
+    held_bytes.require_free_memory(program, machine, {"1": memory - (2 << 20)})
     with pytest.raises(ApplyError) as caught:
-        held_bytes.require_room(program, machine, {"1": memory - (1 << 20)})
+        held_bytes.require_free_memory(program, machine, {"1": memory - (1 << 20)})
     (error,) = caught.value.diagnostics
     assert (error.code, error.summary) == ("HP442", "gpu.1 lacks 1MiB to wake: 2MiB are needed")
 
