@@ -28,7 +28,7 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     from hipplan.holders import names
-    from hipplan.holders.asking import status
+    from hipplan.holders.requests import status
 
     if not given.rest:
         raise WrongUsage("name a command: hipplan attach NAME -- COMMAND ...")

@@ -1,8 +1,8 @@
 """hipplan down: end a holder and free what it holds.
 
-It fails while a process is attached. --wait waits for them; --force does not: they keep what they have mapped until
-they detach, and only then its memory is free. Exit code: 0 it has ended, 4 a process is attached, or there is no such
-holder, 130 interrupted: the holder keeps running.
+It fails while a process is attached. --wait waits until none is. --force does not wait: attached processes keep the
+memory that they map, which is freed when they detach. Exit code: 0 it has ended, 4 a process is attached, or there is
+no such holder, 130 interrupted: the holder keeps running.
 
 Examples:
   hipplan down weights
@@ -31,7 +31,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders.asking import down
+    from hipplan.holders.requests import down
 
     reply = down(given.name, wait_s=wait_of(given), force=given.force, look=lambda: False)
     if given.format == "json":

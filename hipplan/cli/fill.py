@@ -1,5 +1,5 @@
-"""The filler of a holder, as it starts it: `hipplan up` with --filler. It reports errors to the process that started
-it."""
+"""The filler process: `hipplan up` with --filler, as a holder starts it. It reports errors to the process that has
+requested its work from the holder."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hipplan.cli.progress import Bars
 from hipplan.cli.variables import load_plan
 
 if TYPE_CHECKING:
-    from hipplan.holders.filler import ToHolder
+    from hipplan.holders.filler import HolderConnection
 
 _ABOUT = {"fill": "filling memory", "save": "saving memory", "restore": "restoring memory"}
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders.filler import ToHolder
+    from hipplan.holders.filler import HolderConnection
     from hipplan.layout.undo import hurry
 
-    to = ToHolder(given.filler)
-    work = _work(given, to)
+    holder = HolderConnection(given.filler)
+    work = _work(given, holder)
     with Interrupts(hurry) as interrupts, Bars() as bars:
 
         def progressed(done: int, total: int) -> None:
@@ -37,7 +37,7 @@ def run(given: Namespace) -> int:
         def moved(done: int, total: int) -> None:
             interrupts.check()
             with contextlib.suppress(OSError):
-                bars.bytes(_ABOUT[to.task], done, total)
+                bars.bytes(_ABOUT[holder.task], done, total)
 
         try:
             work(on_progress=progressed, on_bytes=moved)
@@ -50,21 +50,21 @@ def run(given: Namespace) -> int:
     return 0
 
 
-def _work(given: Namespace, to: ToHolder) -> Callable[..., None]:
-    """What the holder wants done, ready to begin: of on_progress and on_bytes."""
-    from hipplan.holders.filler import fill, prepared, restore, save
+def _work(given: Namespace, holder: HolderConnection) -> Callable[..., None]:
+    """The task that the holder requests, as a function of on_progress and on_bytes."""
+    from hipplan.holders.filler import fill, program_to_hold, restore, save
     from hipplan.machines.profiles import load_machine
     from hipplan.machines.runtimes import choose
     from hipplan.program.lock import Locked
 
-    plan = load_plan(source_of(given.file), given) if to.task == "fill" else None
+    plan = load_plan(source_of(given.file), given) if holder.task == "fill" else None
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None or plan is None else Locked(given.locked)
     chosen = choose(given.runtime, profile)
     print_notice(chosen.notice)
     if plan is None:
-        return partial(save if to.task == "save" else restore, chosen, to)
-    program = prepared(plan, chosen, profile, lock, to.beside)
-    to.require_same(program)
+        return partial(save if holder.task == "save" else restore, chosen, holder)
+    program = program_to_hold(plan, chosen, profile, lock, holder.beside)
+    holder.require_same_plan(program)
     show_warnings(program.warnings, given)
-    return partial(fill, program, chosen, to, locked=lock is not None)
+    return partial(fill, program, chosen, holder, locked=lock is not None)

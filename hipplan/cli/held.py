@@ -28,7 +28,7 @@ def filler_command(descriptor: int, arguments: Sequence[str]) -> list[str]:
 
 
 def arguments_of(given: Namespace) -> list[str]:
-    """The arguments about a plan, for a process that does what they ask for."""
+    """The arguments about a plan, for a holder or filler process."""
     arguments = [f"--name={given.name}", *options_of(given)]
     for option in ("machine", "runtime", "locked", "access"):
         if (value := getattr(given, option, None)) is not None:
@@ -51,7 +51,7 @@ def wait_options(parser: Parser) -> None:
 
 
 def wait_of(given: Namespace) -> float | None:
-    """How many seconds to wait for those attached; None: for ever."""
+    """How many seconds to wait until no process is attached; None: without limit."""
     if given.timeout is not None and not given.wait:
         raise WrongUsage("--timeout needs --wait")
     return given.timeout if given.wait else 0.0

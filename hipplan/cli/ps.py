@@ -1,7 +1,7 @@
-"""hipplan ps: list the holders of this user: state, memory, since when, who is attached.
+"""hipplan ps: list the holders of this user: state, memory, age, attached processes.
 
-A holder that ended otherwise than by `hipplan down` is shown as failed, with the log that says why; `hipplan down NAME`
-removes it from the list. One that does not answer is shown as silent.
+A holder that ended otherwise than by `hipplan down` is shown as failed, with the log that has the reason; `hipplan down
+NAME` removes it from the list. One that does not answer is shown as silent.
 Exit code: 0.
 
 Examples:
@@ -28,12 +28,12 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders import asking, names
+    from hipplan.holders import names, requests
 
     holders: list[dict[str, Any]] = []
     for name, log, runs in names.known():
         try:
-            holders.append(asking.status(name) if runs else {"name": name, "state": "failed", "log": log})
+            holders.append(requests.status(name) if runs else {"name": name, "state": "failed", "log": log})
         except HeldError as error:
             why = error.diagnostics[0]
             holders.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
@@ -64,9 +64,9 @@ def _print_holder(holder: dict[str, Any]) -> None:
         print(printable(f"{what}{generation['plan']} ({digest}), {place_of(generation, holder)}"))
     if holder["failed"]:
         print(printable(f"  last change: {holder['failed']}"))
-    for guest in holder["attached"]:
-        access = {"rw": " (rw)", "plan": f" (rw: {writable.get(guest['generation'], '')})"}.get(guest["access"], "")
-        print(printable(f"  attached: {guest['pid']} {guest['command']}{access}, for {ago(guest['since'])}"))
+    for client in holder["attached"]:
+        access = {"rw": " (rw)", "plan": f" (rw: {writable.get(client['generation'], '')})"}.get(client["access"], "")
+        print(printable(f"  attached: {client['pid']} {client['command']}{access}, for {ago(client['since'])}"))
     if holder["context_bytes"]:
         print(f"  its own context takes {holder['context_bytes']} bytes of each device")
     if holder["log"]:

@@ -1,9 +1,9 @@
-"""hipplan replace: fill another plan beside what a holder keeps, and switch to it when all of it is there.
+"""hipplan replace: fill another plan while a holder keeps its memory, and switch to the new memory when all is filled.
 
-Those attached keep the old until they attach again, and are notified (layout.lost). On any failure the old stays. What
-does not fit beside the old is refused.
-Exit code: 0 it is replaced, 2 invalid plan, 3 the machine cannot hold both, 4 failed and rolled back, 5 something could
-not be freed, 130 interrupted: the old stays.
+Attached processes keep the old memory until they attach again, and are notified (layout.lost). The device needs room
+for both. On any failure the old memory stays.
+Exit code: 0 it is replaced, 2 invalid plan, 3 the machine cannot hold both, 4 failed and rolled back, 5 an object could
+not be freed, 130 interrupted: the old memory stays.
 
 Examples:
   hipplan replace weights new.yaml
@@ -31,7 +31,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders.asking import replace
+    from hipplan.holders.requests import replace
 
     sys.stdout.flush()
     code, reply = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)

@@ -1,10 +1,10 @@
 """hipplan sleep: free the device memory of a holder for a while; `hipplan wake` restores it.
 
-With --keep host, the default, the bytes are moved to host memory, and come back at the same addresses. With --keep drop
-nothing is kept, and `hipplan wake` fills the plan anew: for weights that come from files. It fails while a process is
-attached; --wait waits for them. On any failure the memory stays where it is.
+With --keep host, the default, the bytes are moved to host memory, and restored at the same addresses. With --keep drop
+no bytes are kept, and `hipplan wake` fills the plan again: for weights that come from files. It fails while a process
+is attached; --wait waits until none is. On any failure the memory stays where it is.
 Exit code: 0 it is asleep, 3 the host lacks memory for the bytes, 4 a process is attached, or a driver call failed and
-was rolled back, 5 something could not be freed, 130 interrupted.
+was rolled back, 5 an object could not be freed, 130 interrupted.
 
 Examples:
   hipplan sleep weights
@@ -23,7 +23,9 @@ from hipplan.cli.held import options_of, print_change, wait_of, wait_options
 
 def declare(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
-    about = "where the bytes go: host memory (the default), or nowhere, and `hipplan wake` fills the plan anew"
+    about = (
+        "host: keep the bytes in host memory (the default); drop: keep none, and `wake` fills the plan again"
+    )
     parser.add_argument("--keep", choices=("host", "drop"), default="host", help=about)
     wait_options(parser)
     quiet_option(parser)
@@ -31,7 +33,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders.asking import sleep
+    from hipplan.holders.requests import sleep
 
     sys.stdout.flush()
     wait_s, options = wait_of(given), options_of(given)

@@ -1,10 +1,11 @@
-"""hipplan up: fill a plan's memory once, and keep it in a process of its own, for others to attach to.
+"""hipplan up: fill a plan's memory once, and keep it in a holder process to which other processes attach.
 
-It returns when all is filled; the holder stays in the background, without a terminal, until `hipplan down`.
+It returns when all memory is filled; the holder runs in the background, without a terminal, until `hipplan down`.
 `hipplan ps` shows it, Python's hipplan.attach(NAME) and `hipplan attach NAME -- COMMAND` use it.
---foreground stays, for a service manager; systemd is notified when all is filled (Type=notify).
-Exit code: 0 it is filled, 2 invalid plan, or something that cannot be held, 3 the machine cannot hold it, 4 failed and
-rolled back, or the name is taken, 5 something could not be freed, 129, 130 and 143 interrupted.
+--foreground is for service managers: this process is the holder, and notifies systemd when all memory is filled
+(Type=notify).
+Exit code: 0 it is filled, 2 invalid plan, or an object that cannot be held, 3 the machine cannot hold it, 4 failed and
+rolled back, or the name is taken, 5 an object could not be freed, 129, 130 and 143 interrupted.
 
 Examples:
   hipplan up plan.yaml --name weights
@@ -78,17 +79,17 @@ def _is_open(descriptor: int) -> bool:
 
 def _start(given: Namespace) -> int:
     """Start the holder, which outlives this process, and wait until everything is filled."""
-    hears, says = os.pipe2(os.O_CLOEXEC)
-    with open(hears, "rb", buffering=0) as ready, Interrupts(lambda: "") as interrupts:  # noqa: PTH123
-        os.set_blocking(hears, False)
-        with open(says, "wb"):  # noqa: PTH123
-            arguments = [*arguments_of(given), "--starter", str(says), *["--no-wait"] * given.no_wait]
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    with open(read_end, "rb", buffering=0) as ready, Interrupts(lambda: "") as interrupts:  # noqa: PTH123
+        os.set_blocking(read_end, False)
+        with open(write_end, "wb"):  # noqa: PTH123
+            arguments = [*arguments_of(given), "--starter", str(write_end), *["--no-wait"] * given.no_wait]
             command = this_command("up", arguments)
-            holder = subprocess.Popen(command, pass_fds=(says,), start_new_session=True)
+            holder = subprocess.Popen(command, pass_fds=(write_end,), start_new_session=True)
         try:
             while (outcome := ready.read(1)) is None:
                 interrupts.check()
-                interrupts.wait_until_readable(hears)
+                interrupts.wait_until_readable(read_end)
         except Interrupted as interrupted:
             holder.terminate()
             holder.wait()
@@ -104,7 +105,7 @@ def _start(given: Namespace) -> int:
 
 def _print_layout(given: Namespace) -> int:
     from hipplan.cli.held import print_status
-    from hipplan.holders.asking import status
+    from hipplan.holders.requests import status
 
     holder_status = status(given.name)
     if given.format == "json":
@@ -116,19 +117,19 @@ def _print_layout(given: Namespace) -> int:
 
 def _hold(given: Namespace) -> int:
     from hipplan.files.open_files import make_room
+    from hipplan.holders.command_line import CommandLine
     from hipplan.holders.holder import Holder
+    from hipplan.holders.listener import CLIENTS_MAX
     from hipplan.holders.names import Name
-    from hipplan.holders.orders import Order
-    from hipplan.holders.reception import GUESTS
 
-    order = Order(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109
+    command_line = CommandLine(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109
     name = Name(given.name)
-    make_room(GUESTS)
+    make_room(CLIENTS_MAX)
     if given.starter is None:
-        return Holder(name, filler_command, given.access or "plan", _notify).run(order, (0, 1, 2))
+        return Holder(name, filler_command, given.access or "plan", _notify).run(command_line, (0, 1, 2))
     with _in_background(name, given) as (streams, ready):
-        waiting = None if given.no_wait else streams[2]
-        return Holder(name, filler_command, given.access or "plan", ready, waiting).run(order, streams)
+        error_stream = None if given.no_wait else streams[2]
+        return Holder(name, filler_command, given.access or "plan", ready, error_stream).run(command_line, streams)
 
 
 @contextlib.contextmanager

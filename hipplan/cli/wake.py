@@ -1,8 +1,8 @@
 """hipplan wake: restore the memory of a holder that sleeps, at the same addresses.
 
-It returns when all bytes are back. On any failure the holder stays asleep, and keeps its bytes.
-Exit code: 0 it is ready, 4 the device lacks memory, or a driver call failed and was rolled back, 5 something could not
-be freed, 130 interrupted; what was dropped is filled as by `hipplan up`, with its exit codes.
+It returns when all bytes are restored. On any failure the holder stays asleep, and keeps its bytes.
+Exit code: 0 it is ready, 4 the device lacks memory, or a driver call failed and was rolled back, 5 an object could not
+be freed, 130 interrupted; after --keep drop it fills the plan as `hipplan up` does, with the same exit codes.
 
 Examples:
   hipplan wake weights
@@ -24,7 +24,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.holders.asking import wake
+    from hipplan.holders.requests import wake
 
     sys.stdout.flush()
     code, reply = wake(given.name, options=options_of(given), streams=(0, 1, 2))

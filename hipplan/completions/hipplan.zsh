@@ -300,7 +300,7 @@ _shtab_hipplan_sim_defaults_added=0
 
 _shtab_hipplan_sleep_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--keep[where the bytes go\: host memory (the default), or nowhere, and \`hipplan wake\` fills the plan anew]:keep:(host drop)"
+  "--keep[host\: keep the bytes in host memory (the default)\; drop\: keep none, and \`wake\` fills the plan again]:keep:(host drop)"
   "--wait[wait until no process is attached]"
   "--timeout[with --wait\: at most this many seconds]:S:"
   {-q,--quiet}"[print errors and warnings only]"

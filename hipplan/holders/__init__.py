@@ -1,5 +1,5 @@
-"""Layouts that outlive the process that made them: holders, and those who attach to them.
+"""Holders: processes that keep a layout's memory alive, and the processes that attach to it.
 
-In: a plan, filled once by a process of its own. Out: descriptors of its memory and the program that they are of, kept
-by a process without a device context, and the same layout in each process that asks for it.
+In: a plan, which a filler applies and fills once. Out: descriptors of its memory and its program, kept by a process
+without a device context, and the same layout in each process that attaches.
 """

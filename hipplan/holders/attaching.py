@@ -1,4 +1,4 @@
-"""attach(): the layout that a holder keeps, in this process too, as one transaction like an apply."""
+"""attach(): map a holder's memory in this process as a layout, in one transaction like an apply."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 from hipplan.errors import ApplyError, Diagnostic, HeldError
 from hipplan.holders import names
-from hipplan.holders.asking import asked, gone
-from hipplan.holders.guests import REPLACED
+from hipplan.holders.clients import REPLACED
+from hipplan.holders.requests import no_answer, send_request
 from hipplan.layout.layout import Layout
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
@@ -31,19 +31,19 @@ log = logging.getLogger("hipplan")
 
 
 class Attachment:
-    """What keeps a process attached to a holder."""
+    """The connection of an attached process to its holder."""
 
     def __init__(self, name: str, line: Line) -> None:
         self.name = name
-        self.only_read: Mapping[str, Right] = {}
-        """Mappings that this process may only read -> what the plan lets attached processes do with them."""
+        self.read_only: Mapping[str, Right] = {}
+        """Mappings that this process may only read -> the plan's right for attached processes."""
         self.allows: Access = "plan"
         """The holder's --access."""
         self._line = line
         self._detached = False
 
     def lost(self) -> str:
-        """Of Layout.lost: replaced, closed or ended; empty while the holder keeps the same."""
+        """For Layout.lost: replaced, closed or ended; empty while the holder keeps the same memory."""
         if self._detached:
             return ""
         packet = self._line.heard()
@@ -53,15 +53,15 @@ class Attachment:
 
     def why_read_only(self, mapping: str, range_: str) -> tuple[str, str] | None:
         """Why this process may not write a mapping of a range, and what to do; None if attaching is not why."""
-        if mapping not in self.only_read:
+        if mapping not in self.read_only:
             return None
         why = f"this process is attached to '{self.name}', and may only read '{range_}'"
-        if self.only_read[mapping] == "rw":
+        if self.read_only[mapping] == "rw":
             if self.allows == "r":
                 return why, f"start the holder without --access r: its plan has attached: rw for '{range_}'"
             return why, f"attach without access=\"r\": the plan has attached: rw for '{range_}'"
-        start = "" if self.allows == "rw" else "start the holder with --access rw, and "
-        return why, f"write attached: rw at '{range_}' in the plan of '{self.name}'; or {start}attach(access=\"rw\")"
+        restart = "" if self.allows == "rw" else "start the holder with --access rw, and "
+        return why, f"write attached: rw at '{range_}' in the plan of '{self.name}'; or {restart}attach(access=\"rw\")"
 
     def detach(self) -> None:
         """Notifies the holder that this process has detached."""
@@ -82,38 +82,40 @@ def attach(
     answer: bool = True,
     timeout: float = 60.0,
 ) -> Layout:
-    """Maps what a holder keeps: the same names, tensors, addresses and bytes, in one transaction.
+    """Map a holder's memory in one transaction: the same names, tensors, addresses and bytes.
 
-    name: of `hipplan up --name`, or the path of its socket; left out, HIPPLAN_HOLDER, which `hipplan attach` sets.
-    access: left out, what the plan says for each object (attached: r or rw); or r, or rw where the holder allows it,
-    for all of them. What is sealed is read-only until it is unsealed.
-    addresses: same, or any: where the driver likes, for a process in which the holder's addresses are taken.
-    runtime: left out, HIPPLAN_RUNTIME, or else of the kind that the holder's memory was made with.
-    timeout: how many seconds to wait while the holder fills.
+    name: of `hipplan up --name`, or the path of its socket; default: HIPPLAN_HOLDER, which `hipplan attach` sets.
+    access: default: the plan's right for each object (attached: r or rw); or r, or rw if the holder allows it, for all
+    objects. A sealed object is read-only until it is unsealed.
+    addresses: same, or any: the driver chooses, for a process in which the holder's addresses are taken.
+    runtime: default: HIPPLAN_RUNTIME, or else the kind of runtime that made the holder's memory.
+    timeout: how many seconds to wait while the holder fills or wakes.
     machine, on_step, verify, record, answer: as of hipplan.apply.
 
     Raises HeldError: there is no such holder (HP452), it is asleep (HP441), it has ended or does not answer (HP455), it
     does not allow this, or this process does not see its devices (HP454); ApplyError (rolled back; HP404: an address is
     taken); RecordError, RuntimeUnavailable, ValueError, TypeError.
     """
-    name = _named(name)
+    name = _holder_name(name)
     if access is not None:
         _require(access, Right, "access")
     _require(addresses, Addresses, "addresses")
-    until = time.monotonic() + seconds(timeout, "timeout")
-    with _attaching(name, access or "plan", until) as (attachment, reply, descriptors):
-        made = reply["made"]
-        chosen = choose(runtime or os.environ.get("HIPPLAN_RUNTIME") or made["family"], _profile(machine))
-        if chosen.kind != made["family"]:
-            why = f"the memory of '{name}' was made with the runtime {made['family']}, and this is {chosen.kind}"
+    deadline = time.monotonic() + seconds(timeout, "timeout")
+    with _connection(name, access or "plan", deadline) as (attachment, reply, descriptors):
+        description = reply["made"]
+        kind = description["family"]
+        chosen = choose(runtime or os.environ.get("HIPPLAN_RUNTIME") or kind, _profile(machine))
+        if chosen.kind != kind:
+            why = f"the memory of '{name}' was made with the runtime {kind}, and this is {chosen.kind}"
             raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
-        kept = written.read(made["program"])
-        program = held.attaching_program(kept, discover(chosen, lambda _: ()), reply["access"], addresses)
-        attachment.only_read, attachment.allows = held.read_only(kept, reply["access"]), reply["allows"]
-        memory = held.imported_allocations(program)
-        if len(memory) != len(descriptors):
-            raise gone(name, f"it sent {len(descriptors)} descriptors for {len(memory)} allocations")
-        bind = dict(zip(memory, descriptors, strict=True))
+        held_program = written.read(description["program"])
+        program = held.attaching_program(held_program, discover(chosen, lambda _: ()), reply["access"], addresses)
+        attachment.read_only = held.read_only(held_program, reply["access"])
+        attachment.allows = reply["allows"]
+        allocations = held.imported_allocations(program)
+        if len(allocations) != len(descriptors):
+            raise no_answer(name, f"it sent {len(descriptors)} descriptors for {len(allocations)} allocations")
+        bind = dict(zip(allocations, descriptors, strict=True))
         recorder = None if record is None else Recorder(record)
         try:
             layout = run(
@@ -135,7 +137,7 @@ def _profile(machine: Machine | str | os.PathLike[str] | None) -> Machine | None
     return load_machine(machine)
 
 
-def _named(name: str | None) -> str:
+def _holder_name(name: str | None) -> str:
     if name is None:
         name = os.environ.get(names.VARIABLE, "")
         if not name:
@@ -146,23 +148,26 @@ def _named(name: str | None) -> str:
     return name
 
 
-def _require(given: Any, of: Any, what: str) -> None:
-    if given not in get_args(of):
-        raise ValueError(f"{what} is {' or '.join(map(repr, get_args(of)))}, not {given!r:.40}")
+def _require(value: Any, literal: Any, parameter: str) -> None:
+    if value not in get_args(literal):
+        raise ValueError(f"{parameter} is {' or '.join(map(repr, get_args(literal)))}, not {value!r:.40}")
 
 
 @contextmanager
-def _attaching(name: str, access: Access, until: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
-    """The connection, which stays if all goes well, what the holder says, and descriptors for as long as this lasts."""
-    line = names.door_of(name)
+def _connection(name: str, access: Access, deadline: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
+    """The connection, the holder's answer, and the descriptors of its memory.
+
+    On exit the descriptors are closed, and after an error the connection too.
+    """
+    line = names.connect(name)
     try:
-        received = asked(line, name, {"want": "attach", "access": access}, until)
+        received = send_request(line, name, {"want": "attach", "access": access}, deadline)
         try:
             reply = received.message
             made = reply.get("made")
             is_known = isinstance(made, dict) and all(isinstance(made.get(key), str) for key in ("program", "family"))
             if not is_known or reply.get("access") not in ("r", access) or reply.get("allows") not in get_args(Access):
-                raise gone(name, "the answer is from another version of hipplan")
+                raise no_answer(name, "the answer is from another version of hipplan")
             yield Attachment(name, line), reply, received.descriptors
         finally:
             received.close()
@@ -172,7 +177,7 @@ def _attaching(name: str, access: Access, until: float) -> Iterator[tuple[Attach
 
 
 def _with_hint(error: ApplyError) -> ApplyError:
-    """Addresses are chosen by the holder, so its plan is not what to change here."""
+    """The same error with a hint for processes that attach, which cannot change the plan's addresses."""
     hint = 'attach before other memory takes the addresses, or use attach(addresses="any")'
     diagnostics = [
         replace(diagnostic, hint=hint) if diagnostic.code == "HP404" else diagnostic for diagnostic in error.diagnostics

@@ -1,6 +1,6 @@
-"""What a filler does: it makes what a holder is to hold, fills it, sends descriptors of it and frees its own handles.
+"""The work of a filler: it makes and fills memory for a holder, sends descriptors of it, and frees its own handles.
 
-Or, for a holder that goes to sleep or wakes: it saves the bytes of what is held into host memory, or restores them.
+For a holder that goes to sleep or wakes, it saves the bytes of the memory to host memory, or restores them.
 """
 
 from __future__ import annotations
@@ -41,58 +41,58 @@ from hipplan.units import about_size
 log = logging.getLogger("hipplan")
 
 OnProgress = Callable[[int, int], None]
-SAY_S = 60.0
-"""How long the holder may take to read."""
-_EVERY_S = 0.05
+SEND_S = 60.0
+"""How long the holder may take to send its request, or to read a message."""
+_PROGRESS_EVERY_S = 0.05
 
 
-class ToHolder:
-    """The filler's end of the connection."""
+class HolderConnection:
+    """The filler's connection to its holder, with the request for it."""
 
     def __init__(self, descriptor: int) -> None:
-        """Raises HeldError (HP455)."""
+        """Receives the request. Raises HeldError (HP455)."""
         link = socket.socket(fileno=descriptor)
         link.setblocking(False)
         os.set_inheritable(descriptor, False)
         self._line = Line(link)
-        self._told = 0.0
-        with self._heard():
-            received = self._line.exchange(None, time.monotonic() + SAY_S)
+        self._last_progress = 0.0
+        with self._protocol_errors():
+            received = self._line.exchange(None, time.monotonic() + SEND_S)
             self._request = received.message
             self.descriptors = received.descriptors
-            """Sent with the request, until close()."""
+            """Received with the request; open until close()."""
             self.task = str(self._request["task"])
             if self.task not in (FILL, SAVE, RESTORE):
                 raise ValueError(f"there is no task '{self.task}'")
             beside = self._request.get("beside", {})
             self.beside = {str(uuid): int(size) for uuid, size in beside.items()}
-            """UUID of a device -> bytes that stay in use there meanwhile."""
+            """UUID of a device -> bytes that other generations of the holder use meanwhile."""
 
-    def held(self) -> Program:
-        """What is held, if it is to be saved or restored. Raises HeldError, PlanError (HP028)."""
-        with self._heard():
+    def held_program(self) -> Program:
+        """The program whose memory is to be saved or restored. Raises HeldError, PlanError (HP028)."""
+        with self._protocol_errors():
             text = self._request["program"]
         return written.read(text)
 
-    def require_same(self, program: Program) -> None:
-        """Raises HeldError (HP441): what is to be filled anew is not what was held."""
-        wanted = {key: self._request.get(key) for key in ("plan", "digest")}
-        if wanted["digest"] is not None and wanted != {"plan": program.name, "digest": program.digest}:
+    def require_same_plan(self, program: Program) -> None:
+        """Raises HeldError (HP441): the holder wakes, and this is not the plan that it held."""
+        expected = {key: self._request.get(key) for key in ("plan", "digest")}
+        if expected["digest"] is not None and expected != {"plan": program.name, "digest": program.digest}:
             why = "its plan, or a variable, has changed since it was filled, and no copy of its bytes was kept"
             hint = "hipplan replace fills the new plan"
             raise HeldError(Diagnostic("HP441", "the holder cannot wake", why=why, hint=hint))
 
-    def progress(self, done: int, total: int) -> None:
-        """Now and then. Raises HeldError: the holder has ended."""
-        if done < total and time.monotonic() - self._told < _EVERY_S:
+    def send_progress(self, done: int, total: int) -> None:
+        """Report bytes of contents, at most every 50 ms. Raises HeldError: the holder has ended."""
+        if done < total and time.monotonic() - self._last_progress < _PROGRESS_EVERY_S:
             return
-        self._told = time.monotonic()
-        self.say({"done": done, "total": total})
+        self._last_progress = time.monotonic()
+        self.send({"done": done, "total": total})
 
-    def say(self, message: Message, descriptors: list[int] | None = None) -> None:
+    def send(self, message: Message, descriptors: list[int] | None = None) -> None:
         """Raises HeldError."""
-        with self._heard():
-            self._line.exchange(message, time.monotonic() + SAY_S, descriptors=descriptors or (), listens=False)
+        with self._protocol_errors():
+            self._line.exchange(message, time.monotonic() + SEND_S, descriptors=descriptors or (), listens=False)
 
     def close(self) -> None:
         self._line.close()
@@ -100,7 +100,8 @@ class ToHolder:
             os.close(self.descriptors.pop())
 
     @contextlib.contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _protocol_errors(self) -> Iterator[None]:
+        """Raise HeldError (HP455) for a closed connection or an invalid request."""
         try:
             yield
         except (Gone, Late, LookupError, ValueError, AttributeError) as error:
@@ -108,12 +109,12 @@ class ToHolder:
             raise HeldError(Diagnostic("HP455", summary, why=str(error))) from None
 
 
-def prepared(
+def program_to_hold(
     plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None, beside: Mapping[str, int]
 ) -> Program:
-    """The program of what is to be held. beside: bytes that are held already, by UUID of device.
+    """Compile a plan into a program that a holder can hold.
 
-    Raises PlanError, MachineError.
+    beside: bytes that other generations of the holder use, by UUID of a device. Raises PlanError, MachineError.
     """
     program = prepare(plan, chosen, profile, beside)
     locked = program if lock is None else lock.hold(program, profile)
@@ -121,66 +122,72 @@ def prepared(
 
 
 def fill(
-    program: Program, chosen: Chosen, to: ToHolder, *, locked: bool, on_progress: OnProgress, on_bytes: OnProgress
+    program: Program,
+    chosen: Chosen,
+    holder: HolderConnection,
+    *,
+    locked: bool,
+    on_progress: OnProgress,
+    on_bytes: OnProgress,
 ) -> None:
-    """Makes and fills it, hands it over, and frees what this process has of it.
+    """Apply and fill a program, send its descriptors to the holder, and close the layout in this process.
 
-    locked: its addresses are; others are chosen, so that they are free in those who attach as far as anybody can know.
-    Raises as run() does, HipError, HeldError, LeakError.
+    locked: the program has its addresses from a lock; otherwise addresses are chosen that are likely to be free in
+    processes that attach. Raises as run() does, HipError, HeldError, LeakError.
     """
-    whole = _Whole(program)
+    all_contents = _AllContents(program)
 
-    def progressed(done: int, total: int) -> None:
-        whole.next_step()
+    def report_step(done: int, total: int) -> None:
+        all_contents.next_step()
         on_progress(done, total)
 
-    def moved(done: int, total: int) -> None:
-        to.progress(*whole.of(done, total))
+    def report_bytes(done: int, total: int) -> None:
+        holder.send_progress(*all_contents.progress(done, total))
         on_bytes(done, total)
 
-    def made(program: Program) -> Layout:
-        return run(program, chosen.runtime, notice=chosen.notice, on_progress=progressed, on_bytes=moved)
+    def apply(program: Program) -> Layout:
+        return run(program, chosen.runtime, notice=chosen.notice, on_progress=report_step, on_bytes=report_bytes)
 
     try:
-        layout = made(program if locked else held.with_addresses(program))
+        layout = apply(program if locked else held.with_addresses(program))
     except ApplyError as error:
         if locked or error.leaks or error.diagnostics[0].code != "HP404":
             raise
-        layout = made(program)  # those places are taken: the driver chooses
-    _close_after(layout, lambda: _hand_over(layout, chosen, to))
+        layout = apply(program)  # the chosen addresses are taken in this process: the driver chooses
+    _close_after(layout, lambda: _hand_over(layout, chosen, holder))
 
 
-def save(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
-    """Writes the bytes of the allocations whose descriptors came into the files that came after them.
+def save(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
+    """Write the bytes of the holder's allocations into files; the request has descriptors of both.
 
-    Raises MachineError (HP303) before anything is moved, else as fill().
+    Raises MachineError (HP303) before it moves bytes, else as fill().
     """
-    program = to.held()
+    program = holder.held_program()
     size = held_bytes.size_held(program)
     _require_host_memory(size)
     count = len(held.exported_allocations(program))
-    files = [(file, os.fstat(file).st_size) for file in to.descriptors[count:]]
+    files = [(file, os.fstat(file).st_size) for file in holder.descriptors[count:]]
     saving = held_bytes.saving_program(program, discover(chosen, lambda _: ()), files)
-    bind = dict(zip(held.imported_allocations(saving), to.descriptors[:count], strict=True))
-    _run(saving, chosen, to, on_progress, on_bytes, bind).close()
-    to.say({"saved": size})
+    bind = dict(zip(held.imported_allocations(saving), holder.descriptors[:count], strict=True))
+    _run(saving, chosen, holder, on_progress, on_bytes, bind).close()
+    holder.send({"saved": size})
 
 
-def restore(chosen: Chosen, to: ToHolder, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
-    """Makes the allocations anew with the bytes of the files that came, and hands them over.
+def restore(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
+    """Create the allocations again, with the bytes of the files that came with the request, and send their descriptors.
 
-    Raises ApplyError (HP442) before anything is made, else as fill().
+    Raises ApplyError (HP442) before it creates an allocation, else as fill().
     """
-    program = to.held()
-    files = [(f"/proc/self/fd/{file}", os.fstat(file).st_size) for file in to.descriptors]
+    program = holder.held_program()
+    files = [(f"/proc/self/fd/{file}", os.fstat(file).st_size) for file in holder.descriptors]
     used = [*program.devices.values()]
     here = discover(chosen, lambda _: used)
     restoring = held_bytes.restoring_program(program, here, files)
-    held_bytes.require_free_memory(restoring, here, to.beside)
-    layout = _run(restoring, chosen, to, on_progress, on_bytes)
+    held_bytes.require_free_memory(restoring, here, holder.beside)
+    layout = _run(restoring, chosen, holder, on_progress, on_bytes)
     restored = {"restored": held_bytes.size_held(program)}
     names = held.exported_allocations(program)
-    _close_after(layout, lambda: _send(layout, names, lambda _: restored, to))
+    _close_after(layout, lambda: _send_descriptors(layout, names, lambda _: restored, holder))
 
 
 def _require_host_memory(size: int) -> None:
@@ -195,20 +202,20 @@ def _require_host_memory(size: int) -> None:
 def _run(
     program: Program,
     chosen: Chosen,
-    to: ToHolder,
+    holder: HolderConnection,
     on_progress: OnProgress,
     on_bytes: OnProgress,
     bind: Mapping[str, int] | None = None,
 ) -> Layout:
-    def moved(done: int, total: int) -> None:
-        to.progress(done, total)
+    def report_bytes(done: int, total: int) -> None:
+        holder.send_progress(done, total)
         on_bytes(done, total)
 
-    return run(program, chosen.runtime, bind=bind, notice=chosen.notice, on_progress=on_progress, on_bytes=moved)
+    return run(program, chosen.runtime, bind=bind, notice=chosen.notice, on_progress=on_progress, on_bytes=report_bytes)
 
 
 def _close_after(layout: Layout, hand_over: Callable[[], None]) -> None:
-    """What was handed over stays with the holder. Raises what hand_over() raises, LeakError."""
+    """Close a layout after its descriptors were sent. Raises what hand_over() raises, LeakError."""
     try:
         hand_over()
     except BaseException as error:
@@ -217,8 +224,8 @@ def _close_after(layout: Layout, hand_over: Callable[[], None]) -> None:
     layout.close()
 
 
-class _Whole:
-    """How much of all contents is there, where each step counts its own bytes."""
+class _AllContents:
+    """The progress of all contents of a program, of which each step reports only its own bytes."""
 
     def __init__(self, program: Program) -> None:
         self._total = sum(part.size for step in program.contents for part in written_by(step))
@@ -227,14 +234,14 @@ class _Whole:
     def next_step(self) -> None:
         self._before, self._step = self._before + self._step, 0
 
-    def of(self, done: int, total: int) -> tuple[int, int]:
-        """(done, total) of a step -> of all."""
+    def progress(self, done: int, total: int) -> tuple[int, int]:
+        """(bytes done, bytes in all) of all contents. done, total: of the current step."""
         self._step = total
         return min(self._before + done, self._total), self._total
 
 
 def _undo(layout: Layout, error: BaseException) -> None:
-    """Raises ApplyError, with what stopped the hand-over first, if something cannot be freed."""
+    """Close the layout after a failed hand-over. Raises ApplyError, with that error first, if something leaks."""
     try:
         layout.close()
     except LeakError as leak:
@@ -244,16 +251,16 @@ def _undo(layout: Layout, error: BaseException) -> None:
         log.error("%s", leak)
 
 
-def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
-    program = layout.program
-    at = {
+def _hand_over(layout: Layout, chosen: Chosen, holder: HolderConnection) -> None:
+    """Send the holder a description of the layout and descriptors of its allocations."""
+    addresses = {
         resource.name: layout[resource.name].address
-        for resource in program.resources
+        for resource in layout.program.resources
         if resource.kind in ("reservation", "region")
     }
-    program = held.held_program(program, at)
+    program = held.held_program(layout.program, addresses)
 
-    def made(descriptors: int) -> Message:
+    def message(descriptors: int) -> Message:
         description = {
             "program": written.write(program),
             "plan": program.name,
@@ -269,16 +276,18 @@ def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
         }
         return {"made": description}
 
-    _send(layout, held.exported_allocations(program), made, to)
+    _send_descriptors(layout, held.exported_allocations(program), message, holder)
 
 
-def _send(layout: Layout, names: Sequence[str], message: Callable[[int], Message], to: ToHolder) -> None:
-    """Descriptors of allocations, and a message about so many. Raises HeldError, HipError."""
+def _send_descriptors(
+    layout: Layout, names: Sequence[str], message: Callable[[int], Message], holder: HolderConnection
+) -> None:
+    """Export allocations and send their descriptors. message: called with their number. Raises HeldError, HipError."""
     descriptors: list[int] = []
     try:
         for name in names:
             descriptors.append(layout.export(name))
-        to.say(message(len(descriptors)), descriptors)
+        holder.send(message(len(descriptors)), descriptors)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

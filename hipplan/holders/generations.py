@@ -1,4 +1,4 @@
-"""What a holder keeps: memory that was filled once, its bytes while it sleeps, and what replaced it."""
+"""What a holder keeps: generations of memory, each filled once, and a backup of the bytes of one that sleeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hipplan.holders.orders import Order
+from hipplan.holders.command_line import CommandLine
 from hipplan.processes.packets import Message
 from hipplan.program.backups import HOST
 
@@ -19,7 +19,7 @@ _READ_ONLY = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 def identities(descriptors: Iterable[int]) -> list[tuple[int, int]]:
-    """What the kernel calls the files behind them; (-1, -1) of one that is closed."""
+    """(device number, inode) of the file behind each descriptor; (-1, -1) for a closed one."""
     return [_identity(descriptor) for descriptor in descriptors]
 
 
@@ -32,7 +32,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def file_sizes(size: int) -> list[int]:
-    """The sizes of the files that so many bytes are saved in, one after the other.
+    """The sizes of the files that a backup of so many bytes consists of.
 
     Linux lets one process at a time write to a file in memory: 2.2 GiB/s on a host where 16 files took 32 GiB/s.
     """
@@ -41,63 +41,64 @@ def file_sizes(size: int) -> list[int]:
 
 
 class Backup:
-    """Where the bytes of a generation are while it sleeps."""
+    """The bytes of a generation that sleeps, in host memory or dropped."""
 
-    def __init__(self, kept: str, size: int = 0) -> None:
-        """kept: HOST or DROP. size: bytes of host memory, which the kernel provides when they are written.
+    def __init__(self, place: str, size: int = 0) -> None:
+        """place: HOST or DROP. size: bytes of host memory, which the kernel provides when they are written.
 
         Raises OSError.
         """
-        self.kept = kept
+        self.place = place
         self.size = size
         self.descriptors: list[int] = []
-        """Files in memory of exactly that size in all."""
+        """Files in memory, whose sizes add up to size."""
         try:
-            for bytes_there in file_sizes(size) if kept == HOST else ():
+            for file_size in file_sizes(size) if place == HOST else ():
                 self.descriptors.append(os.memfd_create("hipplan-asleep", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-                os.ftruncate(self.descriptors[-1], bytes_there)
+                os.ftruncate(self.descriptors[-1], file_size)
                 fcntl.fcntl(self.descriptors[-1], fcntl.F_ADD_SEALS, _FIXED_SIZE)
         except BaseException:
             self.close()
             raise
 
     def complete(self) -> None:
-        """All bytes are written: no process can change them any more. Raises OSError."""
+        """Make the files read-only for all processes, after all bytes are written. Raises OSError."""
         for descriptor in self.descriptors:
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _READ_ONLY)
 
     def close(self) -> None:
-        """Frees the host memory, all files at once: of 64 GiB that takes 0.9 s, one after the other 4 s."""
+        """Free the host memory, all files at once: for 64 GiB that takes 0.9 s, and one after the other 4 s."""
         threads = [threading.Thread(target=os.close, args=(descriptor,)) for descriptor in self.descriptors]
         self.descriptors = []
         for thread in threads:
             try:
                 thread.start()
-            except RuntimeError:  # this user may have no more threads
+            except RuntimeError:  # this user has as many threads as allowed
                 thread.run()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
 
-    def described(self) -> Message:
+    def status(self) -> Message:
         """For `ps`."""
-        return {"kept": self.kept, "bytes": self.size}
+        return {"kept": self.place, "bytes": self.size}
 
 
 @dataclass(eq=False)
 class Generation:
-    """Memory that was filled once, and what it is."""
+    """Memory that was filled once, and its description."""
 
     number: int
-    made: Message
-    """Its description: program, plan, digest, machine, runtime, size, bytes, bytes_by_uuid, writable (names)."""
-    order: Order
-    """What it was filled by."""
+    description: Message
+    """program, plan, digest, machine, runtime, family, allocations (how many), size, bytes, bytes_by_uuid, writable
+    (names)."""
+    command_line: CommandLine
+    """Of the filler that filled it."""
     descriptors: list[int]
-    """Of its memory; none while it sleeps."""
+    """Of its memory; empty while it sleeps."""
     since: float = field(default_factory=time.time)
     backup: Backup | None = None
-    """Where its bytes are while it sleeps."""
+    """Its bytes while it sleeps; None while it is awake."""
 
     def __post_init__(self) -> None:
         self.identities = identities(self.descriptors)
@@ -105,42 +106,42 @@ class Generation:
     @property
     def size(self) -> int:
         """Bytes of all its memory."""
-        return int(self.made["size"])
+        return int(self.description["size"])
 
     @property
-    def given_back(self) -> Message:
-        """Bytes that closing it frees, by device."""
+    def freed_by_close(self) -> Message:
+        """Device, or host -> bytes that close() frees."""
         if self.backup is None:
-            return dict(self.made["bytes"])
+            return dict(self.description["bytes"])
         return {HOST: self.backup.size} if self.backup.size else {}
 
-    def described(self) -> Message:
+    def status(self) -> Message:
         """For `ps`."""
         keys = ("plan", "digest", "machine", "runtime", "bytes", "writable")
-        return {"generation": self.number, "since": self.since, **{key: self.made[key] for key in keys}}
+        return {"generation": self.number, "since": self.since, **{key: self.description[key] for key in keys}}
 
-    def why_not_dropped(self, access: str) -> str:
-        """Why contents that are filled anew may not be these bytes; empty if they are. access: of the holder."""
+    def why_not_refillable(self, access: str) -> str:
+        """Why filling the plan again may give other bytes; empty if it gives the same. access: of the holder."""
         if access == "rw":
             return "attached processes may have written them (--access rw)"
-        if access == "plan" and self.made["writable"]:
-            return f"attached processes may have written '{self.made['writable'][0]}' (attached: rw)"
-        return "their plan came from standard input" if self.order.from_stdin else ""
+        if access == "plan" and self.description["writable"]:
+            return f"attached processes may have written '{self.description['writable'][0]}' (attached: rw)"
+        return "their plan came from standard input" if self.command_line.from_stdin else ""
 
-    def fall_asleep(self, backup: Backup) -> None:
-        """Frees the memory. backup: complete, from now on this generation's."""
+    def sleep(self, backup: Backup) -> None:
+        """Free the memory and take over the complete backup."""
         self.backup = backup
         self._close_descriptors()
 
-    def wake_up(self, descriptors: list[int]) -> None:
-        """descriptors: of new memory with the same bytes. Frees the backup."""
+    def wake(self, descriptors: list[int]) -> None:
+        """Take over descriptors of new memory with the same bytes, and free the backup."""
         backup, self.backup = self.backup, None
         self.descriptors, self.identities = descriptors, identities(descriptors)
         if backup is not None:
             backup.close()
 
     def close(self) -> None:
-        """Frees the memory, except what attached processes keep, and the backup."""
+        """Free the memory, except what attached processes map, and the backup."""
         self._close_descriptors()
         if self.backup is not None:
             self.backup.close()
@@ -151,43 +152,44 @@ class Generation:
         self.identities = []
 
 
-class Kept:
-    """The generation that counts, and those before it whose descriptors are still being sent."""
+class Generations:
+    """The current generation of a holder, and replaced ones whose descriptors are still being sent."""
 
     def __init__(self) -> None:
         self.current: Generation | None = None
-        self._olds: list[Generation] = []
+        self._replaced: list[Generation] = []
 
     @property
-    def asleep(self) -> Backup | None:
-        """Where the bytes are; None while the memory is there."""
+    def backup(self) -> Backup | None:
+        """The current generation's bytes while it sleeps; None while it is awake."""
         return None if self.current is None else self.current.backup
 
-    def switch(self, made: Message, order: Order, descriptors: list[int]) -> Generation:
-        """What was made counts from here on."""
+    def switch(self, description: Message, command_line: CommandLine, descriptors: list[int]) -> Generation:
+        """Replace the current generation by a new one."""
         old, number = self.current, 1
         if old is not None:
-            self._olds.append(old)
+            self._replaced.append(old)
             number = old.number + 1
-        self.current = Generation(number, made, order, descriptors)
+        self.current = Generation(number, description, command_line, descriptors)
         return self.current
 
-    def close_olds(self, busy: Container[Generation | None]) -> None:
-        """Attached processes keep the memory. busy: generations whose descriptors are being sent."""
-        for old in [old for old in self._olds if old not in busy]:
+    def close_replaced(self, busy: Container[Generation | None]) -> None:
+        """Close replaced generations; attached processes keep their memory. busy: generations that must stay open,
+        because their descriptors are being sent."""
+        for old in [old for old in self._replaced if old not in busy]:
             old.close()
-            self._olds.remove(old)
+            self._replaced.remove(old)
 
     def close(self) -> None:
-        self.close_olds(())
+        self.close_replaced(())
         if self.current is not None:
             self.current.close()
 
 
 def bytes_by_uuid(generations: Iterable[Generation]) -> Mapping[str, int]:
-    """UUID of a device -> bytes that these generations take of it now."""
+    """UUID of a device -> bytes of it that these generations use now."""
     total: dict[str, int] = {}
     for generation in generations:
-        for uuid, size in generation.made["bytes_by_uuid"].items() if generation.backup is None else ():
+        for uuid, size in generation.description["bytes_by_uuid"].items() if generation.backup is None else ():
             total[uuid] = total.get(uuid, 0) + size
     return total

@@ -1,8 +1,8 @@
-"""The process that keeps a layout: descriptors of its memory, no device context, and the processes that attach.
+"""The holder: a process that keeps descriptors of a layout's memory, without a device context, for others to attach.
 
-One thread, one selector. Whatever needs a device is done by a filler, one at a time: it makes what is to be held, or
-what replaces it, saves the bytes of what is to sleep, and restores them. Guests ask for the status, attach, change what
-is held, or end it.
+It has one thread and one selector. It starts a filler, one at a time, for all work that needs a device: to make and
+fill memory, to save its bytes and to restore them. Clients request the status, attach, replace the memory, have it
+sleep or wake, and end the holder.
 """
 
 from __future__ import annotations
@@ -18,190 +18,200 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 from hipplan.errors import ExitCode
-from hipplan.holders.fillings import Command, Fillings
-from hipplan.holders.generations import Backup, Generation, Kept, bytes_by_uuid
-from hipplan.holders.guests import REPLACED, Guest, in_use, refused, wait_of
+from hipplan.holders.clients import REPLACED, Client, in_use, refusal, seconds_to_wait
+from hipplan.holders.command_line import CommandLine, require_arguments
+from hipplan.holders.filler_process import Command, FillerRunner
+from hipplan.holders.generations import Backup, Generation, Generations, bytes_by_uuid
+from hipplan.holders.listener import Listener
 from hipplan.holders.names import Name
-from hipplan.holders.orders import Order, require_texts
-from hipplan.holders.reception import Reception
-from hipplan.holders.tasks import Fill, Save, Task, waking
-from hipplan.holders.verifying import answer
+from hipplan.holders.tasks import Fill, Save, Task, wake_task
+from hipplan.holders.verifying import answer as verify_answer
 from hipplan.processes.messages import Server
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP, HOST
 
 
 class Holder:
-    """One of a name, until run() returns."""
+    """The holder of a name."""
 
     def __init__(
-        self, name: Name, command: Command, access: str, ready: Callable[[], None], waiting: int | None = None
+        self, name: Name, command: Command, access: str, on_ready: Callable[[], None], error_stream: int | None = None
     ) -> None:
-        """access: what attached processes may do at most: r, or rw for all; plan: what the plan says for each object,
-        and what they ask for where that is less. ready: called once all is there. waiting: where
-        a process that waits for it gets the failure."""
+        """command: starts a filler. access: the most that attached processes may do: r, rw, or plan: the plan's right
+        for each object. on_ready: called when all memory is filled. error_stream: of the process that waits for that;
+        failures of which it would not know otherwise are written to it."""
         self._name = name
         self._access = access
-        self._ready = ready
-        self._waiting = waiting
+        self._on_ready = on_ready
+        self._error_stream = error_stream
         self._since = time.time()
-        self._kept = Kept()
-        self._asker: Guest | None = None
-        """Who has asked for the task under way."""
-        self._failed = ""
-        """Why the last task failed."""
-        self._sleeper: Guest | None = None
-        """Who has asked for a sleep, which begins when no process is attached."""
-        self._ending: list[Guest] = []
-        """Those who wait for its end."""
+        self._generations = Generations()
+        self._task_client: Client | None = None
+        """The client that requested the task under way."""
+        self._failure = ""
+        """Why the last task failed; empty after a success."""
+        self._sleep_client: Client | None = None
+        """The client that requested a sleep, until no process is attached and the sleep begins."""
+        self._down_clients: list[Client] = []
+        """Clients that requested the end and wait for it."""
         self._signal = 0
-        self._code: int | None = None
-        self._open = contextlib.ExitStack()
-        self._server: Server | None = None
-        """For `hipplan verify`."""
+        """The first signal that asked the holder to end; 0 if none did."""
+        self._exit_code: int | None = None
+        """Of this process; None while it serves."""
+        self._exit_stack = contextlib.ExitStack()
+        self._verify_server: Server | None = None
+        """Answers `hipplan verify`."""
         self._selector = selectors.DefaultSelector()
-        self._fillings = Fillings(command, self._selector, self._task_ended)
-        self._guests = Reception(
-            name.door,
+        self._fillers = FillerRunner(command, self._selector, self._on_task_end)
+        self._clients = Listener(
+            name.listening,
             self._selector,
-            asked=self._asked,
-            answered=self._tell_replaced,
-            late=self._give_up,
-            left=self._left,
+            on_request=self._on_request,
+            on_attached=self._notify_replaced,
+            on_deadline=self._on_deadline,
+            on_disconnect=self._on_disconnect,
         )
 
-    def run(self, order: Order, streams: Sequence[int]) -> int:
-        """Fills, then serves until somebody ends it. The exit code."""
-        with self._signals():
+    def run(self, command_line: CommandLine, streams: Sequence[int]) -> int:
+        """Fill the memory, then serve clients until `down` or a signal. Returns the exit code.
+
+        command_line, streams: of the first filler.
+        """
+        with self._catch_signals():
             try:
-                self._answer_verify()
-                self._first(order, streams)
-                while self._code is None:
-                    for key, _ in self._selector.select(self._patience()):
-                        if key.fd in self._selector.get_map():  # else an earlier one has ended it
+                self._start_verify_server()
+                self._start_first_fill(command_line, streams)
+                while self._exit_code is None:
+                    for key, _ in self._selector.select(self._select_timeout()):
+                        if key.fd in self._selector.get_map():  # an earlier event may have unregistered it
                             key.data()
                     self._tick()
-                return self._code
+                return self._exit_code
             finally:
                 self._close()
 
     @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        heard, tells = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, self._note) for number in caught}
-        wakes = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
-        self._selector.register(heard, selectors.EVENT_READ, lambda: os.read(heard, 4096))
+    def _catch_signals(self) -> Iterator[None]:
+        """Handle signals that end the holder; each also wakes the selector, by a pipe."""
+        read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        old_handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
+        old_wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        self._selector.register(read_end, selectors.EVENT_READ, lambda: os.read(read_end, 4096))
         try:
             yield
         finally:
-            signal.set_wakeup_fd(wakes)
-            for number, handler in before.items():
+            signal.set_wakeup_fd(old_wakeup)
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
-            os.close(heard)
-            os.close(tells)
+            os.close(read_end)
+            os.close(write_end)
 
-    def _answer_verify(self) -> None:
-        with contextlib.suppress(OSError):  # a sandbox without sockets of that kind: it holds all the same
-            self._server = self._open.enter_context(Server(lambda request: answer(request, self._kept.current)))
-            self._selector.register(self._server.fileno(), selectors.EVENT_READ, self._server.serve)
+    def _start_verify_server(self) -> None:
+        with contextlib.suppress(OSError):  # a sandbox may allow no such socket; the holder works without it
+            server = Server(lambda request: verify_answer(request, self._generations.current))
+            self._verify_server = self._exit_stack.enter_context(server)
+            self._selector.register(server.fileno(), selectors.EVENT_READ, server.serve)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._signal:
-            self._fillings.stop(again=True)  # and now it does not roll back any more
+            self._fillers.stop(kill=True)  # the second signal ends the holder without a roll back
         self._signal = self._signal or number
 
-    def _patience(self) -> float | None:
-        times = [*self._guests.deadlines()]
-        if self._server is not None and (limit_s := self._server.wait_s()) is not None:
+    def _select_timeout(self) -> float | None:
+        times = [*self._clients.deadlines()]
+        if self._verify_server is not None and (limit_s := self._verify_server.wait_s()) is not None:
             times.append(time.monotonic() + limit_s)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _tick(self) -> None:
-        """What is to be done without a message."""
-        if self._server is not None:
-            self._server.serve()
-        self._guests.tick()
-        self._kept.close_olds({guest.generation for guest in self._guests if guest.talk is not None})
-        if self._sleeper is not None and not self._blockers(self._sleeper):
-            guest, self._sleeper = self._sleeper, None
-            self._fall_asleep(guest)
-        over = any(guest.wants.get("force") for guest in self._ending) or not self._attached()
-        if self._code is None and (self._signal or (self._ending and over)):
-            if self._fillings.state:
-                self._fillings.stop()
+        """Do what is due, whether or not there was an event."""
+        if self._verify_server is not None:
+            self._verify_server.serve()
+        self._clients.tick()
+        self._generations.close_replaced({client.generation for client in self._clients if client.talk is not None})
+        if self._sleep_client is not None and not self._blocking_clients(self._sleep_client):
+            client, self._sleep_client = self._sleep_client, None
+            self._start_sleep(client)
+        may_end = any(client.request.get("force") for client in self._down_clients) or not self._attached_clients()
+        if self._exit_code is None and (self._signal or (self._down_clients and may_end)):
+            if self._fillers.state:
+                self._fillers.stop()
             else:
-                self._code = 128 + self._signal if self._signal else ExitCode.OK
+                self._exit_code = 128 + self._signal if self._signal else ExitCode.OK
 
-    # What is held
+    # Tasks and generations
 
-    def _first(self, order: Order, streams: Sequence[int]) -> None:
+    def _start_first_fill(self, command_line: CommandLine, streams: Sequence[int]) -> None:
         try:
-            self._fillings.begin(Fill(self._kept, order, {}), streams)
+            self._fillers.start(Fill(self._generations, command_line, {}), streams)
         except (OSError, ValueError) as error:
-            self._failed, self._code = f"the filler cannot be started: {error}", int(ExitCode.ROLLED_BACK)
-            self._tell_failure()
+            self._failure, self._exit_code = f"the filler cannot be started: {error}", int(ExitCode.ROLLED_BACK)
+            self._report_failure()
 
-    def _begin(self, guest: Guest, make: Callable[[], Task]) -> None:
-        """Does what a guest asks for; it has its answer when that has ended."""
+    def _start_task(self, client: Client, make: Callable[[], Task]) -> None:
+        """Start a filler for a client's request; the client is answered when the filler has ended."""
         try:
-            self._fillings.begin(make(), guest.descriptors)
-            self._asker = guest
+            self._fillers.start(make(), client.descriptors)
+            self._task_client = client
         except OSError as error:
-            self._guests.answer(guest, refused("HP455", "no filler can be started", str(error)))
+            self._clients.answer(client, refusal("HP455", "no filler can be started", str(error)))
 
-    def _task_ended(self, task: Task, code: int, report: str) -> None:
-        """code: 0, or of a failure, which changes nothing; negative for a signal."""
-        guest, self._asker = self._asker, None
-        self._failed = f"{task.state} failed: {report}" if code else ""
-        if code < 0:  # else the filler has said what was wrong
-            self._tell_failure()
+    def _on_task_end(self, task: Task, code: int, report: str) -> None:
+        """Log and answer the result of a filler. code: 0, or its exit code after a failure, negative for a signal."""
+        client, self._task_client = self._task_client, None
+        self._failure = f"{task.state} failed: {report}" if code else ""
+        if code < 0:  # otherwise the filler itself has reported the error
+            self._report_failure()
         else:
-            self._log(self._failed or report)
+            self._log(self._failure or report)
         if code == 0 and task.state == "filling":
-            self._waiting = None
-            self._ready()
+            self._error_stream = None
+            self._on_ready()
         code = code if code >= 0 else int(ExitCode.ROLLED_BACK)
-        if guest is not None:
-            self._guests.answer(guest, {"failed": code, "why": report} if code else {"status": self.status()})
-        elif self._kept.current is None:
-            self._code = 128 + self._signal if self._signal else code
-        for other in self._guests:
+        if client is not None:
+            self._clients.answer(client, {"failed": code, "why": report} if code else {"status": self.status()})
+        elif self._generations.current is None:
+            self._exit_code = 128 + self._signal if self._signal else code
+        for other in self._clients:
             if other.generation is not None:
-                self._tell_replaced(other)
-            elif other.talk is None and other.wants.get("want") == "attach":  # it had to wait
-                self._join(other)
+                self._notify_replaced(other)
+            elif other.talk is None and other.request.get("want") == "attach":  # it waits since the task began
+                self._handle_attach(other)
 
-    def _tell_failure(self) -> None:
-        """To the process that waits for the first filling, where the filler cannot."""
-        self._log(self._failed)
-        if self._waiting is not None:
+    def _report_failure(self) -> None:
+        """Log a failure that no filler reported, and report it to the process that waits for the first filler."""
+        self._log(self._failure)
+        if self._error_stream is not None:
             with contextlib.suppress(OSError):
-                os.write(self._waiting, f"{self._name.name}: {self._failed}\n".encode())
+                os.write(self._error_stream, f"{self._name.name}: {self._failure}\n".encode())
 
-    def _tell_replaced(self, guest: Guest) -> None:
-        if guest.talk is None and guest.generation is not self._kept.current:
-            guest.tell(REPLACED)
+    def _notify_replaced(self, client: Client) -> None:
+        """Notify an attached client if its generation is not the current one."""
+        if client.talk is None and client.generation is not self._generations.current:
+            client.notify(REPLACED)
 
-    def _generations(self) -> list[Generation]:
-        """The one that counts and those that processes are attached to, in their order."""
-        used = {guest.generation for guest in self._guests} | {self._kept.current}
-        return sorted((some for some in used if some is not None), key=lambda generation: generation.number)
+    def _generations_in_use(self) -> list[Generation]:
+        """The current generation and those to which clients are attached, by number."""
+        used = {client.generation for client in self._clients} | {self._generations.current}
+        return sorted((generation for generation in used if generation), key=lambda generation: generation.number)
 
-    def _beside(self) -> Mapping[str, int]:
-        """UUID of a device -> bytes that stay in use while a filler works."""
-        return bytes_by_uuid(self._generations())
+    def _bytes_in_use(self) -> Mapping[str, int]:
+        """UUID of a device -> bytes that stay in use while a filler runs."""
+        return bytes_by_uuid(self._generations_in_use())
 
-    def _attached(self) -> list[Guest]:
-        return sorted((guest for guest in self._guests if guest.generation is not None), key=lambda guest: guest.since)
+    def _attached_clients(self) -> list[Client]:
+        """By the time at which they attached."""
+        attached = (client for client in self._clients if client.generation is not None)
+        return sorted(attached, key=lambda client: client.since)
 
     @property
     def _state(self) -> str:
-        if self._ending or self._signal:
+        if self._down_clients or self._signal:
             return "ending"
-        if self._sleeper is not None:
+        if self._sleep_client is not None:
             return Save.state
-        return self._fillings.state or ("ready" if self._kept.asleep is None else "asleep")
+        return self._fillers.state or ("ready" if self._generations.backup is None else "asleep")
 
     def status(self) -> Message:
         """For `ps`."""
@@ -210,171 +220,174 @@ class Holder:
             "pid": os.getpid(),
             "since": self._since,
             "state": self._state,
-            "filled": self._fillings.progress,
-            "asleep": None if self._kept.asleep is None else self._kept.asleep.described(),
+            "filled": self._fillers.progress,
+            "asleep": None if self._generations.backup is None else self._generations.backup.status(),
             "access": self._access,
-            "context_bytes": 0,  # descriptors take none of a device's memory
+            "context_bytes": 0,  # descriptors need no context, so no device memory
             "log": self._name.log,
-            "failed": self._failed,
-            "generations": [generation.described() for generation in self._generations()],
-            "attached": [guest.described() for guest in self._attached()],
+            "failed": self._failure,
+            "generations": [generation.status() for generation in self._generations_in_use()],
+            "attached": [client.status() for client in self._attached_clients()],
         }
 
-    # Guests
+    # Requests
 
-    def _asked(self, guest: Guest) -> None:
-        does = {
-            "status": self._tell,
-            "attach": self._join,
-            "down": self._end,
-            "replace": self._replace,
-            "sleep": self._sleep,
-            "wake": self._wake,
+    def _on_request(self, client: Client) -> None:
+        handlers = {
+            "status": self._send_status,
+            "attach": self._handle_attach,
+            "down": self._handle_down,
+            "replace": self._handle_replace,
+            "sleep": self._handle_sleep,
+            "wake": self._handle_wake,
         }
         try:
-            does[guest.wants["want"]](guest)
+            handlers[client.request["want"]](client)
         except (LookupError, TypeError, ValueError):
-            self._guests.answer(guest, refused("HP452", "the holder does not understand this request"))
-        if guest is not self._sleeper:
-            guest.let_go()
+            self._clients.answer(client, refusal("HP452", "the holder does not understand this request"))
+        if client is not self._sleep_client:
+            client.close_descriptors()
 
-    def _left(self, guest: Guest) -> None:
-        """What it has waited for is not wanted any more."""
-        if guest in self._ending:
-            self._ending.remove(guest)
-        if guest is self._sleeper:
-            self._sleeper = None
-        if guest is self._asker:
-            self._asker = None
-            self._fillings.stop()
+    def _on_disconnect(self, client: Client) -> None:
+        """Cancel what the client waits for: its `down`, its sleep, or its task."""
+        if client in self._down_clients:
+            self._down_clients.remove(client)
+        if client is self._sleep_client:
+            self._sleep_client = None
+        if client is self._task_client:
+            self._task_client = None
+            self._fillers.stop()
 
-    def _give_up(self, guest: Guest) -> None:
-        """Its time is over."""
-        if guest is not self._sleeper and guest not in self._ending:
-            self._guests.drop(guest)
-        elif not self._blockers(guest):
-            guest.until = None
+    def _on_deadline(self, client: Client) -> None:
+        """Disconnect a slow client; refuse a `down` or sleep for which processes did not detach in time."""
+        if client is not self._sleep_client and client not in self._down_clients:
+            self._clients.disconnect(client)
+        elif not self._blocking_clients(client):
+            client.deadline = None
         else:
-            self._left(guest)
-            self._refuse_in_use(guest)
-            guest.let_go()
+            self._on_disconnect(client)
+            self._refuse_in_use(client)
+            client.close_descriptors()
 
-    def _tell(self, guest: Guest) -> None:
-        self._guests.answer(guest, {"status": self.status()})
+    def _send_status(self, client: Client) -> None:
+        self._clients.answer(client, {"status": self.status()})
 
-    def _refuse(self, guest: Guest, code: str, about: str, why: str = "", hint: str = "") -> None:
-        self._guests.answer(guest, refused(code, f"the holder '{self._name.name}' {about}", why, hint))
+    def _refuse(self, client: Client, code: str, about: str, why: str = "", hint: str = "") -> None:
+        self._clients.answer(client, refusal(code, f"the holder '{self._name.name}' {about}", why, hint))
 
-    def _join(self, guest: Guest) -> None:
-        current = self._kept.current
-        if guest.wants["access"] not in ("plan", "r", "rw"):
-            raise ValueError("no access")
-        if guest.wants["access"] == "rw" and self._access != "rw":
+    def _handle_attach(self, client: Client) -> None:
+        """Attach a client, or refuse it. While memory is filled or woken it waits: see _on_task_end()."""
+        current = self._generations.current
+        if client.request["access"] not in ("plan", "r", "rw"):
+            raise ValueError("an invalid access")
+        if client.request["access"] == "rw" and self._access != "rw":
             hint = "leave access out and write attached: rw in the plan where you write, or: hipplan up --access rw"
-            self._refuse(guest, "HP454", "does not allow write access to all of its memory", hint=hint)
-        elif self._ending:
-            self._refuse(guest, "HP453", "is ending")
+            self._refuse(client, "HP454", "does not allow write access to all of its memory", hint=hint)
+        elif self._down_clients:
+            self._refuse(client, "HP453", "is ending")
         elif self._state in ("sleeping", "asleep"):
             about = "is asleep" if self._state == "asleep" else "is going to sleep"
-            self._refuse(guest, "HP441", about, hint=f"hipplan wake {self._name.name}")
+            self._refuse(client, "HP441", about, hint=f"hipplan wake {self._name.name}")
         elif current is not None and current.backup is None:
-            self._attach(guest, current)
+            self._attach(client, current)
 
-    def _attach(self, guest: Guest, current: Generation) -> None:
-        guest.generation, guest.since = current, time.time()
-        guest.access = "r" if self._access == "r" else guest.wants["access"]
-        if guest.access == "plan" and not current.made["writable"]:
-            guest.access = "r"
-        about = {"name": self._name.name, "generation": current.number, "pid": os.getpid()}
-        about |= {"access": guest.access, "allows": self._access}
-        self._guests.answer(guest, {"made": current.made, **about}, current.descriptors)
+    def _attach(self, client: Client, current: Generation) -> None:
+        client.generation, client.since = current, time.time()
+        client.access = "r" if self._access == "r" else client.request["access"]
+        if client.access == "plan" and not current.description["writable"]:
+            client.access = "r"
+        answer = {"made": current.description, "name": self._name.name, "generation": current.number}
+        answer |= {"pid": os.getpid(), "access": client.access, "allows": self._access}
+        self._clients.answer(client, answer, current.descriptors)
 
-    def _end(self, guest: Guest) -> None:
-        wait_s = wait_of(guest.wants)
-        if self._attached() and wait_s == 0 and not guest.wants.get("force"):
-            self._refuse_in_use(guest)
+    def _handle_down(self, client: Client) -> None:
+        wait_s = seconds_to_wait(client.request)
+        if self._attached_clients() and wait_s == 0 and not client.request.get("force"):
+            self._refuse_in_use(client)
         else:
-            guest.until = None if wait_s is None else time.monotonic() + wait_s
-            self._ending.append(guest)
+            client.deadline = None if wait_s is None else time.monotonic() + wait_s
+            self._down_clients.append(client)
 
-    def _blockers(self, guest: Guest) -> list[Guest]:
-        """Those who have to detach before a guest has what it wants."""
-        if guest.wants["want"] == "down":
-            return [] if guest.wants.get("force") else self._attached()
-        return [other for other in self._attached() if other.generation is self._kept.current]
+    def _blocking_clients(self, client: Client) -> list[Client]:
+        """Attached clients that must detach before a `down` or sleep can begin."""
+        if client.request["want"] == "down":
+            return [] if client.request.get("force") else self._attached_clients()
+        return [other for other in self._attached_clients() if other.generation is self._generations.current]
 
-    def _refuse_in_use(self, guest: Guest) -> None:
-        self._guests.answer(guest, in_use(self._name.name, self._blockers(guest), guest.wants["want"]))
+    def _refuse_in_use(self, client: Client) -> None:
+        self._clients.answer(client, in_use(self._name.name, self._blocking_clients(client), client.request["want"]))
 
-    def _is_free(self, guest: Guest) -> bool:
-        """Whether what is held may be changed now; if not, the guest has its answer. Raises ValueError."""
-        if len(guest.descriptors) != 3:
-            raise ValueError("no streams")
+    def _accepts_change(self, client: Client) -> bool:
+        """Whether a task may start now; if not, the request is refused. Raises ValueError."""
+        if len(client.descriptors) != 3:
+            raise ValueError("a request for a task comes with three streams")
         if self._state in ("ready", "asleep"):
             return True
-        self._refuse(guest, "HP453", f"is {self._state}", hint="try again when it is ready")
+        self._refuse(client, "HP453", f"is {self._state}", hint="try again when it is ready")
         return False
 
-    def _replace(self, guest: Guest) -> None:
-        order = Order.read(guest.wants)
-        if self._is_free(guest):
-            self._begin(guest, lambda: Fill(self._kept, order, self._beside()))
+    def _handle_replace(self, client: Client) -> None:
+        command_line = CommandLine.read(client.request)
+        if self._accepts_change(client):
+            self._start_task(client, lambda: Fill(self._generations, command_line, self._bytes_in_use()))
 
-    def _sleep(self, guest: Guest) -> None:
-        keep, wait_s, current = guest.wants["keep"], wait_of(guest.wants), self._kept.current
+    def _handle_sleep(self, client: Client) -> None:
+        keep, wait_s, current = client.request["keep"], seconds_to_wait(client.request), self._generations.current
         if keep not in (HOST, DROP):
-            raise ValueError("no place for the bytes")
-        require_texts(guest.wants["options"])
-        if not self._is_free(guest) or current is None:
+            raise ValueError("an invalid place for the bytes")
+        require_arguments(client.request["options"])
+        if not self._accepts_change(client) or current is None:
             return
-        if current.backup is not None and current.backup.kept == keep:
-            self._tell(guest)
+        if current.backup is not None and current.backup.place == keep:
+            self._send_status(client)
         elif current.backup is not None:
             where = "in host memory" if keep == DROP else "dropped"
-            self._refuse(guest, "HP441", "is asleep", f"its bytes are {where}", f"hipplan wake {self._name.name}")
-        elif keep == DROP and (why := current.why_not_dropped(self._access)):
-            self._refuse(guest, "HP440", "cannot sleep without its bytes", why, "--keep host keeps them")
-        elif self._blockers(guest) and wait_s == 0:
-            self._refuse_in_use(guest)
+            self._refuse(client, "HP441", "is asleep", f"its bytes are {where}", f"hipplan wake {self._name.name}")
+        elif keep == DROP and (why := current.why_not_refillable(self._access)):
+            self._refuse(client, "HP440", "cannot sleep without its bytes", why, "--keep host keeps them")
+        elif self._blocking_clients(client) and wait_s == 0:
+            self._refuse_in_use(client)
         else:
-            guest.until = None if wait_s is None else time.monotonic() + wait_s
-            self._sleeper = guest
+            client.deadline = None if wait_s is None else time.monotonic() + wait_s
+            self._sleep_client = client
 
-    def _fall_asleep(self, guest: Guest) -> None:
-        current = self._kept.current
+    def _start_sleep(self, client: Client) -> None:
+        """Free the memory, after a filler has saved its bytes where they are kept."""
+        current = self._generations.current
         assert current is not None
-        guest.until = None
-        if guest.wants["keep"] == DROP:
-            current.fall_asleep(Backup(DROP))
-            self._log(f"{current.made['plan']}: asleep, without its bytes")
-            self._tell(guest)
+        client.deadline = None
+        if client.request["keep"] == DROP:
+            current.sleep(Backup(DROP))
+            self._log(f"{current.description['plan']}: asleep, without its bytes")
+            self._send_status(client)
         else:
-            self._begin(guest, lambda: Save(current, guest.wants["options"]))
-        guest.let_go()
+            self._start_task(client, lambda: Save(current, client.request["options"]))
+        client.close_descriptors()
 
-    def _wake(self, guest: Guest) -> None:
-        require_texts(guest.wants["options"])
-        if not self._is_free(guest):
+    def _handle_wake(self, client: Client) -> None:
+        options = client.request["options"]
+        require_arguments(options)
+        if not self._accepts_change(client):
             return
-        if self._kept.asleep is None:
-            self._tell(guest)
+        if self._generations.backup is None:
+            self._send_status(client)
         else:
-            self._begin(guest, lambda: waking(self._kept, self._beside(), guest.wants["options"]))
+            self._start_task(client, lambda: wake_task(self._generations, self._bytes_in_use(), options))
 
     # The end
 
     def _close(self) -> None:
-        """Releases everything and logs that."""
-        code = ExitCode.BUG if self._code is None else self._code
-        self._fillings.stop(again=True)  # of a bug: none is at work else
-        given_back = [generation.given_back for generation in self._generations()]
-        attached = [guest.described() for guest in self._attached()]
-        self._kept.close()
+        """Release everything, log the end, and answer the clients that wait for it."""
+        code = ExitCode.BUG if self._exit_code is None else self._exit_code
+        self._fillers.stop(kill=True)  # a filler runs here only after a bug in the holder
+        freed = [generation.freed_by_close for generation in self._generations_in_use()]
+        attached = [client.status() for client in self._attached_clients()]
+        self._generations.close()
         self._selector.close()
-        self._open.close()
+        self._exit_stack.close()
         self._log(f"ended with code {int(code)}")
-        self._name.close(keep_log=code != ExitCode.OK and self._waiting is None)
-        self._guests.close(self._ending, {"given_back": given_back[-1] if given_back else {}, "attached": attached})
+        self._name.close(keep_log=code != ExitCode.OK and self._error_stream is None)
+        self._clients.close(self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached})
 
     def _log(self, text: str) -> None:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

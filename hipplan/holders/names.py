@@ -1,7 +1,7 @@
-"""Names of holders: one process per user and name, and where it is found.
+"""Names of holders: a name belongs to one process of a user, and leads to its socket.
 
-A holder has a socket, a lock and a log in its user's folder. The lock is the kernel's and ends with the process, so the
-name of one that was killed can be used at once.
+A holder has a socket, a lock file and a log in its user's folder. The kernel releases the lock when the process ends,
+so the name of a killed holder can be used at once.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from hipplan.processes.folders import folders, new_folder, opened, within
 from hipplan.processes.packets import Line, is_same_user, new_socket
 
 VARIABLE = "HIPPLAN_HOLDER"
-"""The environment variable with the name that attach() takes where none is given."""
+"""The environment variable with the name of the holder that attach() uses by default."""
 _PREFIX, _LOCK, _LOG = "held-", ".lock", ".log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _QUEUE = 1024
-_DYING_S = 2.0
-"""How long a process that was killed may take to end."""
-_HOLDS_ON_MS = 50
-_WHOLE = struct.Struct("hhqqi4x")
-"""struct flock: of a whole file."""
+_KILLED_S = 2.0
+"""How long a killed process may take to end."""
+_HANG_UP_MS = 50
+"""Within this time the kernel closes a connection that a dying process has accepted."""
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock."""
 
 
 def check(name: str) -> str:
-    """Raises HeldError (HP451)."""
+    """The name, if it is valid. Raises HeldError (HP451)."""
     if not _NAME.fullmatch(name):
         why = f"{name[:80]!r} has characters other than letters, digits, - and _, or more than 64 of them"
         raise HeldError(Diagnostic("HP451", "this name is not valid for a holder", why=why))
@@ -42,10 +43,10 @@ def check(name: str) -> str:
 
 
 class Name:
-    """A name that this process has taken, until close()."""
+    """A name that this process owns until close()."""
 
     def __init__(self, name: str) -> None:
-        """Raises HeldError (HP451): somebody has it, it is no name, or there is no folder for it."""
+        """Raises HeldError (HP451): another process owns the name, it is not valid, or there is no folder for it."""
         self.name = check(name)
         try:
             self._take(name)
@@ -53,7 +54,7 @@ class Name:
             why = f"{reason_of(error)}; searched {', '.join(folders())}"
             raise HeldError(Diagnostic("HP451", "there is no folder for holders", why=why)) from None
         self.log = ""
-        """The path of its log, for people; empty where it has none of its own."""
+        """The path of the log, for people; empty if the holder runs in the foreground."""
 
     def _take(self, name: str) -> None:
         with ExitStack() as undo:
@@ -61,21 +62,21 @@ class Name:
             undo.callback(os.close, self._folder)
             self._lock = _locked(self._folder, f"{_PREFIX}{name}{_LOCK}")
             undo.callback(os.close, self._lock)
-            if find(name) is not None:  # in a folder of another environment
-                raise _taken(name)
-            self.door = undo.enter_context(new_socket())
+            if find(name) is not None:  # with its socket in a folder of another environment
+                raise _already_exists(name)
+            self.listening = undo.enter_context(new_socket())
             self._unlink(_PREFIX + name)
-            self.door.bind(within(self._folder, _PREFIX + name))
-            self.door.listen(_QUEUE)
+            self.listening.bind(within(self._folder, _PREFIX + name))
+            self.listening.listen(_QUEUE)
             undo.pop_all()
 
     def close(self, *, keep_log: bool) -> None:
-        """Nobody finds it any more. keep_log: it says why."""
+        """Remove the files of the name, so that find() does not find it. keep_log: the log has an error to read."""
         self._unlink(_PREFIX + self.name)
         if not keep_log:
             self._unlink(f"{_PREFIX}{self.name}{_LOG}")
         self._unlink(f"{_PREFIX}{self.name}{_LOCK}")
-        self.door.close()
+        self.listening.close()
         os.close(self._lock)
         os.close(self._folder)
 
@@ -85,20 +86,22 @@ class Name:
 
 
 def _locked(folder: int, name: str) -> int:
-    """Waits for a moment where nobody is behind the lock: for one that was just killed. Raises HeldError (HP451),
-    OSError."""
-    holder, until = name.removeprefix(_PREFIX).removesuffix(_LOCK), time.monotonic() + _DYING_S
+    """Create and lock a lock file; returns its descriptor. It waits for a holder that was just killed.
+
+    Raises HeldError (HP451), OSError.
+    """
+    holder, deadline = name.removeprefix(_PREFIX).removesuffix(_LOCK), time.monotonic() + _KILLED_S
     while True:
         lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
-            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock), os.stat(name, dir_fd=folder, follow_symlinks=False)):
                     return lock
         except BlockingIOError:
             os.close(lock)
-            if time.monotonic() > until or _is_there(folder, holder):
-                raise _taken(holder) from None
+            if time.monotonic() > deadline or _keeps_connections(folder, holder):
+                raise _already_exists(holder) from None
             time.sleep(0.01)
             continue
         except BaseException:
@@ -107,31 +110,31 @@ def _locked(folder: int, name: str) -> int:
         os.close(lock)  # its owner has just removed the file: retry
 
 
-def _is_there(folder: int, name: str) -> bool:
-    """Whether somebody holds on to a connection: one that is dying may still take it."""
+def _keeps_connections(folder: int, name: str) -> bool:
+    """Whether a holder accepts a connection and keeps it open. A dying process may still accept one."""
     line = _connected(name, folder, _PREFIX + name)
     if line is None:
         return False
     try:
         ready = select.poll()
         ready.register(line.link, select.POLLIN)
-        return not ready.poll(_HOLDS_ON_MS)
+        return not ready.poll(_HANG_UP_MS)
     finally:
         line.close()
 
 
-def _taken(name: str) -> HeldError:
+def _already_exists(name: str) -> HeldError:
     hint = f"choose another name, or: hipplan down {name}, hipplan replace {name} PLAN"
     return HeldError(Diagnostic("HP451", f"a holder called '{name}' already exists", hint=hint))
 
 
 def log_of(folder: int, name: str) -> str:
-    """The path of its log, for people."""
+    """The path of a holder's log, for people."""
     return f"{os.readlink(f'/proc/self/fd/{folder}')}/{_PREFIX}{name}{_LOG}"  # noqa: PTH115
 
 
 def open_log(name: str) -> tuple[str, int]:
-    """The log of a holder that has taken its name, empty: path and descriptor. Raises OSError."""
+    """Create an empty log for the holder that owns a name: (path, descriptor). Raises OSError."""
     folder = new_folder()
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -141,18 +144,18 @@ def open_log(name: str) -> tuple[str, int]:
 
 
 def known() -> Iterator[tuple[str, str, bool]]:
-    """(name, log, whether it runs) of each holder of this user that runs, or ended otherwise than by `down`."""
-    found: dict[str, tuple[str, bool]] = {}
+    """(name, log, whether it runs) of each holder of this user that runs, or that ended otherwise than by `down`."""
+    holders: dict[str, tuple[str, bool]] = {}
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
-            files = set(os.listdir(folder))  # noqa: PTH208  # of the folder that was looked at
+            files = set(os.listdir(folder))  # noqa: PTH208  # by descriptor: the path may lead elsewhere by now
             names = {re.sub(r"\.(lock|log)$", "", file.removeprefix(_PREFIX)) for file in files if _PREFIX in file[:5]}
             for name in filter(_NAME.fullmatch, names):
                 runs = _is_locked(folder, f"{_PREFIX}{name}{_LOCK}")
-                if runs or (f"{_PREFIX}{name}{_LOG}" in files and name not in found):
-                    found[name] = log_of(folder, name), runs
-    for name in sorted(found):
-        yield name, *found[name]
+                if runs or (f"{_PREFIX}{name}{_LOG}" in files and name not in holders):
+                    holders[name] = log_of(folder, name), runs
+    for name in sorted(holders):
+        yield name, *holders[name]
 
 
 def _is_locked(folder: int, name: str) -> bool:
@@ -160,34 +163,36 @@ def _is_locked(folder: int, name: str) -> bool:
         lock = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return False
-    try:  # asked, not taken: somebody may be about to take it
-        asked = fcntl.fcntl(lock, fcntl.F_OFD_GETLK, _WHOLE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        return int(_WHOLE.unpack(asked)[0]) != fcntl.F_UNLCK
+    try:  # query the lock: taking it would make a starting holder fail
+        flock = fcntl.fcntl(lock, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return int(_FLOCK.unpack(flock)[0]) != fcntl.F_UNLCK
     finally:
         os.close(lock)
 
 
-def forget(name: str) -> bool:
-    """Removes what a holder has left that ended otherwise than by `down`; whether there was any. Raises OSError,
-    HeldError (HP451): it runs."""
-    left = False
+def remove_leftovers(name: str) -> bool:
+    """Remove the files of a holder that ended otherwise than by `down`. Returns whether there were any.
+
+    Raises OSError, HeldError (HP451): it runs.
+    """
+    removed = False
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
             if not {f"{_PREFIX}{name}{ending}" for ending in ("", _LOG)} & set(os.listdir(folder)):  # noqa: PTH208
                 continue
             lock = _locked(folder, f"{_PREFIX}{name}{_LOCK}")
-            left = True
+            removed = True
             for ending in ("", _LOG, _LOCK):
                 with contextlib.suppress(OSError):
                     os.unlink(f"{_PREFIX}{name}{ending}", dir_fd=folder)
             os.close(lock)
-    return left
+    return removed
 
 
 def find(name: str) -> Line | None:
-    """A connection to the holder of this name, or at this path of a socket; None: nobody is there.
+    """A connection to the holder with this name, or with this path of its socket; None: there is no such holder.
 
-    Raises HeldError (HP452): it belongs to another user, or takes nobody in.
+    Raises HeldError (HP452): it belongs to another user, or accepts no connection.
     """
     if "/" in name:
         path = Path(name)
@@ -206,15 +211,16 @@ def find(name: str) -> Line | None:
 
 
 def _connected(name: str, folder: int, file: str) -> Line | None:
+    """A connection to the socket with this file name; None: no process listens there. name: for errors."""
     link = new_socket()
     try:
-        until = time.monotonic() + 5.0
+        deadline = time.monotonic() + 5.0
         while True:
             try:
                 link.connect(within(folder, file))
                 break
             except BlockingIOError:  # its queue is full
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     why = "it accepts no connection: it is stopped or busy"
                     raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why)) from None
                 time.sleep(0.01)
@@ -230,11 +236,11 @@ def _connected(name: str, folder: int, file: str) -> Line | None:
     return Line(link)
 
 
-def door_of(name: str) -> Line:
-    """As find(). Raises HeldError (HP452) also where nobody is there."""
+def connect(name: str) -> Line:
+    """As find(), but raises HeldError (HP452) if there is no such holder."""
     line = find(name)
     if line is None:
-        there = ", ".join(one for one, _, runs in known() if runs) or "none"
-        hint = f"there are: {there}" if there != "none" else "hipplan up PLAN --name NAME starts one"
+        running = ", ".join(holder for holder, _, runs in known() if runs)
+        hint = f"there are: {running}" if running else "hipplan up PLAN --name NAME starts one"
         raise HeldError(Diagnostic("HP452", f"there is no holder '{name[:200]}'", hint=hint))
     return line

@@ -1,4 +1,4 @@
-"""What a holder has fillers do, and what it makes of the results. Whatever fails, it keeps what it had."""
+"""Tasks for fillers: the request to the filler, and what its result changes. A failed task changes nothing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from hipplan.holders.generations import Backup, Generation, Kept
-from hipplan.holders.orders import Order
+from hipplan.holders.command_line import CommandLine
+from hipplan.holders.generations import Backup, Generation, Generations
 from hipplan.processes.packets import Message, Received
 from hipplan.program.backups import HOST
 
 State = Literal["filling", "replacing", "sleeping", "waking"]
 FILL, SAVE, RESTORE = "fill", "save", "restore"
-"""What the first message to a filler says that it is to do."""
+"""The kinds of tasks in the first message to a filler."""
 
-_MADE: dict[str, type] = {
+_DESCRIPTION: dict[str, type] = {
     "program": str,
     "plan": str,
     "digest": str,
@@ -34,61 +34,63 @@ class Task(ABC):
     """Work for one filler."""
 
     state: State
-    """What `ps` shows meanwhile."""
-    order: Order
-    """The command line of the filler."""
+    """The holder's state in `ps` meanwhile."""
+    command_line: CommandLine
+    """Of the filler."""
     request: Message
-    """The first message to it."""
+    """The first message to the filler."""
     descriptors: Sequence[int] = ()
-    """Sent with that."""
+    """Sent with the request."""
 
     @abstractmethod
     def check(self, result: Received) -> None:
-        """Raises ValueError if that is no result of such a task."""
+        """Raises ValueError if the message is not a result of this task."""
 
     @abstractmethod
     def finish(self, result: Received) -> str:
-        """The result counts from here on; its descriptors are the task's. Returns what to log. Raises OSError."""
+        """Put the result into effect and take over its descriptors. Returns what to log. Raises OSError."""
 
-    def abandon(self) -> None:  # noqa: B027  # most have nothing to release
-        """Releases what was prepared for a filler that has failed."""
+    def abandon(self) -> None:  # noqa: B027  # most tasks have nothing to release
+        """Release what was prepared for a filler that has failed."""
 
 
 class Fill(Task):
-    """Make memory and fill it: the first, or beside what is kept."""
+    """Make and fill a new generation: the first, or the replacement of the current one."""
 
-    def __init__(self, kept: Kept, order: Order, beside: Mapping[str, int]) -> None:
-        """beside: bytes that stay, by UUID of device."""
-        self._kept = kept
-        self.state = "filling" if kept.current is None else "replacing"
-        self.order = order
+    def __init__(self, generations: Generations, command_line: CommandLine, beside: Mapping[str, int]) -> None:
+        """beside: bytes that other generations use meanwhile, by UUID of a device."""
+        self._generations = generations
+        self.state = "filling" if generations.current is None else "replacing"
+        self.command_line = command_line
         self.request = {"task": FILL, "beside": dict(beside)}
 
     def check(self, result: Received) -> None:
-        _check_made(result)
+        _check_description(result)
 
     def finish(self, result: Received) -> str:
-        generation = self._kept.switch(result.message["made"], self.order, result.descriptors)
-        return f"{generation.made['plan']}: filled, generation {generation.number}"
+        generation = self._generations.switch(result.message["made"], self.command_line, result.descriptors)
+        return f"{generation.description['plan']}: filled, generation {generation.number}"
 
 
-class FillAnew(Fill):
-    """Fill again what sleeps without its bytes."""
+class Refill(Fill):
+    """Fill the plan of a generation that sleeps without its bytes again."""
 
-    def __init__(self, kept: Kept, current: Generation, beside: Mapping[str, int], options: Sequence[str]) -> None:
-        super().__init__(kept, current.order.again(options), beside)
+    def __init__(
+        self, generations: Generations, current: Generation, beside: Mapping[str, int], options: Sequence[str]
+    ) -> None:
+        super().__init__(generations, current.command_line.with_options(options), beside)
         self.state = "waking"
-        self._same = {key: current.made[key] for key in ("plan", "digest")}
-        self.request |= self._same
+        self._plan = {key: current.description[key] for key in ("plan", "digest")}
+        self.request |= self._plan
 
     def check(self, result: Received) -> None:
         super().check(result)
-        if any(result.message["made"][key] != value for key, value in self._same.items()):
+        if any(result.message["made"][key] != value for key, value in self._plan.items()):
             raise ValueError("another plan")
 
 
 class Save(Task):
-    """Write the bytes of the memory into host memory, which frees the device."""
+    """Write the bytes of a generation into host memory and free its device memory."""
 
     state: State = "sleeping"
 
@@ -96,8 +98,8 @@ class Save(Task):
         """Raises OSError."""
         self._current = current
         self._backup = Backup(HOST, current.size)
-        self.order = current.order.again(options)
-        self.request = {"task": SAVE, "program": current.made["program"]}
+        self.command_line = current.command_line.with_options(options)
+        self.request = {"task": SAVE, "program": current.description["program"]}
         self.descriptors = [*current.descriptors, *self._backup.descriptors]
 
     def check(self, result: Received) -> None:
@@ -106,47 +108,47 @@ class Save(Task):
 
     def finish(self, result: Received) -> str:
         self._backup.complete()
-        self._current.fall_asleep(self._backup)
-        return f"{self._current.made['plan']}: asleep, {self._backup.size} bytes in host memory"
+        self._current.sleep(self._backup)
+        return f"{self._current.description['plan']}: asleep, {self._backup.size} bytes in host memory"
 
     def abandon(self) -> None:
         self._backup.close()
 
 
 class Restore(Task):
-    """Make the memory again, with the bytes that are in host memory."""
+    """Make the memory of a generation again, with the bytes of its backup."""
 
     state: State = "waking"
 
     def __init__(self, current: Generation, backup: Backup, beside: Mapping[str, int], options: Sequence[str]) -> None:
         self._current = current
-        self.order = current.order.again(options)
-        self.request = {"task": RESTORE, "program": current.made["program"], "beside": dict(beside)}
+        self.command_line = current.command_line.with_options(options)
+        self.request = {"task": RESTORE, "program": current.description["program"], "beside": dict(beside)}
         self.descriptors = backup.descriptors
 
     def check(self, result: Received) -> None:
         if result.message.get("restored") != self._current.size:
             raise ValueError("not all bytes are restored")
-        if len(result.descriptors) != self._current.made["allocations"]:
+        if len(result.descriptors) != self._current.description["allocations"]:
             raise ValueError("descriptors are missing")
 
     def finish(self, result: Received) -> str:
-        self._current.wake_up(result.descriptors)
-        return f"{self._current.made['plan']}: awake"
+        self._current.wake(result.descriptors)
+        return f"{self._current.description['plan']}: awake"
 
 
-def waking(kept: Kept, beside: Mapping[str, int], options: Sequence[str]) -> Task:
-    """For what is asleep."""
-    assert kept.current is not None
-    assert kept.current.backup is not None
-    if kept.current.backup.kept == HOST:
-        return Restore(kept.current, kept.current.backup, beside, options)
-    return FillAnew(kept, kept.current, beside, options)
+def wake_task(generations: Generations, beside: Mapping[str, int], options: Sequence[str]) -> Task:
+    """The task that wakes the current generation."""
+    assert generations.current is not None
+    assert generations.current.backup is not None
+    if generations.current.backup.place == HOST:
+        return Restore(generations.current, generations.current.backup, beside, options)
+    return Refill(generations, generations.current, beside, options)
 
 
-def _check_made(result: Received) -> None:
+def _check_description(result: Received) -> None:
     made: Any = result.message.get("made")
-    if not isinstance(made, dict) or not all(isinstance(made.get(key), kind) for key, kind in _MADE.items()):
-        raise ValueError("not what a filler makes")
+    if not isinstance(made, dict) or not all(isinstance(made.get(key), kind) for key, kind in _DESCRIPTION.items()):
+        raise ValueError("an invalid description of a generation")
     if made["allocations"] != len(result.descriptors):
         raise ValueError("descriptors are missing")

@@ -1,4 +1,4 @@
-"""`hipplan verify` of a holder: it cannot read memory back, and says whether its descriptors are as they came."""
+"""`hipplan verify` of a holder: it cannot read memory back, but reports descriptors whose files have changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMMAND_MAX = 2000
 
 def answer(request: Message, current: Generation | None) -> Message:
     """As hipplan.processes.verifying.answer()."""
-    layouts = [] if current is None else [_described(current) | (_checked(current, request))]
+    layouts = [] if current is None else [_summary(current) | _checks(current, request)]
     return {
         "format_version": strict_json.FORMAT_VERSION,
         "process": os.getpid(),
@@ -25,23 +25,25 @@ def answer(request: Message, current: Generation | None) -> Message:
     }
 
 
-def _described(generation: Generation) -> Message:
-    begun = datetime.datetime.fromtimestamp(generation.since, datetime.timezone.utc)
-    made = generation.made
-    return {key: made[key] for key in ("plan", "digest", "machine", "runtime")} | {
-        "since": begun.isoformat(timespec="seconds"),
+def _summary(generation: Generation) -> Message:
+    since = datetime.datetime.fromtimestamp(generation.since, datetime.timezone.utc)
+    description = generation.description
+    return {key: description[key] for key in ("plan", "digest", "machine", "runtime")} | {
+        "since": since.isoformat(timespec="seconds"),
         "asleep": {},
-        "bytes": sum(made["bytes"].values()),
+        "bytes": sum(description["bytes"].values()),
     }
 
 
-def _checked(generation: Generation, request: Message) -> Message:
+def _checks(generation: Generation, request: Message) -> Message:
     if request.get("ask") != "verify":
         return {}
-    now = identities(generation.descriptors)
-    differ = [number for number, (one, was) in enumerate(zip(now, generation.identities, strict=True)) if one != was]
-    found = [
-        {"name": f"descriptor {number}", "what": "file", "desired": "as it came", "current": "another, or closed"}
+    current = identities(generation.descriptors)
+    differ = [
+        number for number, (now, before) in enumerate(zip(current, generation.identities, strict=True)) if now != before
+    ]
+    differences = [
+        {"name": f"descriptor {number}", "what": "file", "desired": "as received", "current": "another, or closed"}
         for number in differ
     ]
-    return {"checks": len(now), "differ": len(differ), "differences": found[:1000]}
+    return {"checks": len(current), "differ": len(differ), "differences": differences[:1000]}

@@ -18,7 +18,7 @@ import pytest
 
 import hipplan
 from hipplan.cli.main import run
-from hipplan.holders import asking, names
+from hipplan.holders import names, requests
 from hipplan.machines.discover import discover
 from hipplan.program.sure_access import concerned
 from hipplan.units import parse_size
@@ -47,7 +47,7 @@ def up(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         file = tmp_path / "plan.yaml"
         file.write_text(json.dumps(plan))
         assert run(["up", str(file), "--name", "held", "--quiet", *arguments]) == 0
-        return asking.status("held")
+        return requests.status("held")
 
     yield start
     if any(name == "held" for name, _, _ in names.known()):
@@ -80,14 +80,14 @@ def client(how: str) -> dict[str, Any]:
 def test_many_attach_and_half_of_them_are_killed(machine: Machine, up: Up) -> None:
     status = up(plan())
     own = Path(f"/proc/{status['pid']}/fd")
-    wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
+    wait_until(lambda: not requests.status("held")["attached"], "the end of those attached")
     descriptors, result = min(_counted(own) for _ in range(20)), []  # the last question of its state may still be open
     for number in range(CLIENTS):
         result.append(client("whole" if number in (0, CLIENTS - 1) else "kill" if number % 2 else "some"))
     print(f"attached in {[round(item['ms']) for item in result]} ms")
     assert [item["differing"] + item["drift"] for item in result] == [0] * CLIENTS
     assert all(item["addresses"] == result[0]["addresses"] for item in result)
-    wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
+    wait_until(lambda: not requests.status("held")["attached"], "the end of those attached")
     wait_until(lambda: _counted(own) <= descriptors, "as few descriptors as before")
 
 
@@ -164,11 +164,11 @@ def test_a_holder_that_sleeps_frees_its_memory_and_has_the_same_bytes_again(mach
     up(plan())
     held = before - machine.runtime.memory_info(0)[0]
     first = client("some")["addresses"]
-    wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
+    wait_until(lambda: not requests.status("held")["attached"], "the end of those attached")
     began = time.perf_counter()
     assert run(["sleep", "held", "--quiet"]) == 0
     slept = time.perf_counter()
-    assert asking.status("held")["asleep"] == {"kept": "host", "bytes": SIZE}
+    assert requests.status("held")["asleep"] == {"kept": "host", "bytes": SIZE}
     if counts_others:
         assert held >= SIZE
         assert abs(machine.runtime.memory_info(0)[0] - before) <= machine.slack

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hipplan.cli.main import run
-from hipplan.holders import asking, names
+from hipplan.holders import names, requests
 
 PLAN = """hipplan: 1
 name: weights
@@ -49,7 +49,7 @@ def found_in(place: Path) -> Iterator[Path]:
         for name, log, runs in names.known():
             if runs and log.startswith(str(place)):
                 left.append(name)
-                os.kill(asking.status(name)["pid"], signal.SIGKILL)
+                os.kill(requests.status(name)["pid"], signal.SIGKILL)
         assert left == []
 
 
@@ -73,7 +73,7 @@ def held(folder: Path, plan: Path) -> Iterator[Callable[..., dict[str, Any]]]:
 
     def start(*arguments: str) -> dict[str, Any]:
         assert run(["up", str(plan), "--name", "w", "--quiet", *arguments]) == 0
-        return asking.status("w")
+        return requests.status("w")
 
     yield start
     if any(name == "w" and runs for name, _, runs in names.known()):
@@ -87,5 +87,5 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     (place / "plan.yaml").write_text(PLAN)
     with found_in(place / "run"):
         assert run(["up", str(place / "plan.yaml"), "--name", "w", "--quiet", "--access", "rw"]) == 0
-        yield asking.status("w")["pid"]
+        yield requests.status("w")["pid"]
         assert run(["down", "w", "--quiet"]) == 0

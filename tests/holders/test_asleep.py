@@ -17,7 +17,7 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.errors import HeldError
-from hipplan.holders import asking, names
+from hipplan.holders import names, requests
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
 from tests.holders.test_holders import Held, attached, code, f32, until
@@ -81,7 +81,7 @@ def test_what_slept_and_woke_has_the_same_bytes_at_the_same_addresses(held: Held
     with hipplan.attach("w", answer=False) as layout:
         assert layout.verify().mismatches() == []
         assert layout.lost == {}
-    assert [generation["generation"] for generation in asking.status("w")["generations"]] == [1]
+    assert [generation["generation"] for generation in requests.status("w")["generations"]] == [1]
     assert sim.alive() == set()
     assert descriptors(but="hipsim") == opened
 
@@ -93,11 +93,11 @@ def test_the_holder_has_nothing_of_the_memory_while_it_sleeps(held: Held, sim: S
     assert sleep() == 0
     assert files(process, "hipsim") == []
     assert len(files(process, "hipplan-asleep")) == 1
-    assert asking.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
+    assert requests.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
     assert wake() == 0
     assert len(files(process, "hipsim")) == opened
     assert files(process, "hipplan-asleep") == []
-    assert asking.status("w")["asleep"] is None
+    assert requests.status("w")["asleep"] is None
 
 
 def test_memory_that_the_plan_maps_in_part_or_only_to_read_comes_back_whole(
@@ -158,7 +158,7 @@ def test_sleep_and_wake_of_what_is_so_already_do_nothing(held: Held, capfd: Any)
     assert sleep("--keep", "drop") == 4
     assert "HP441" in capfd.readouterr().err
     assert (wake(), wake()) == (0, 0)
-    assert asking.status("w")["state"] == "ready"
+    assert requests.status("w")["state"] == "ready"
 
 
 def test_sleep_is_refused_while_a_process_is_attached(held: Held, sim: Simulator, capfd: Any) -> None:
@@ -171,7 +171,7 @@ def test_sleep_is_refused_while_a_process_is_attached(held: Held, sim: Simulator
         assert "--force" not in said
         assert sleep("--wait", "--timeout", "0.05") == 4
         assert "HP453" in capfd.readouterr().err
-        assert asking.status("w")["state"] == "ready"
+        assert requests.status("w")["state"] == "ready"
         assert f32(layout, "model.b", sim) == {2.5}
         assert run(["down", "w", "--wait", "--timeout", "0.05"]) == 4
     assert run(["sleep", "w", "--timeout", "1"]) == 2
@@ -221,7 +221,7 @@ def test_an_interrupted_sleep_or_wake_changes_nothing(
     assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
     if verb == "wake":
         through(pause, "sleep")
-    before = asking.status("w")
+    before = requests.status("w")
     interrupted = command(verb, "w")
     with pause.under_way():
         assert state() == ("sleeping" if verb == "sleep" else "waking")
@@ -231,7 +231,7 @@ def test_an_interrupted_sleep_or_wake_changes_nothing(
         interrupted.wait()
     assert interrupted.returncode == (130 if number == signal.SIGINT else -9)
     until(lambda: state() == before["state"])
-    assert asking.status("w")["asleep"] == before["asleep"]
+    assert requests.status("w")["asleep"] == before["asleep"]
     if verb == "wake":
         through(pause, "wake")
     with hipplan.attach("w", answer=False) as layout:
@@ -285,7 +285,7 @@ def test_replace_wakes_with_the_new_and_frees_the_backup(held: Held, plan: Path,
     wrong = plan.with_name("wrong.yaml")
     wrong.write_text("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n")
     assert run(["replace", "w", str(wrong)]) == 2
-    assert asking.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
+    assert requests.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
     assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
     assert files(process, "hipplan-asleep") == []
     with hipplan.attach("w", answer=False) as layout:
@@ -314,7 +314,7 @@ def test_bytes_that_the_host_has_no_room_for_stay_where_they_are(folder: Path, t
     said = capfd.readouterr().err
     assert "HP303" in said
     assert "140GiB are needed" in said
-    status = asking.status("w")
+    status = requests.status("w")
     assert (status["state"], status["asleep"]) == ("ready", None)
     assert "sleeping failed" in status["failed"]
     assert files(status["pid"], "hipplan-asleep") == []
@@ -325,7 +325,7 @@ def test_what_is_dropped_is_filled_anew(held: Held, sim: Simulator) -> None:
     held("--var", "value=3")
     before = held_bytes()
     assert sleep("--keep", "drop") == 0
-    assert asking.status("w")["asleep"] == {"kept": "drop", "bytes": 0}
+    assert requests.status("w")["asleep"] == {"kept": "drop", "bytes": 0}
     assert wake() == 0
     assert held_bytes() == before
 
@@ -342,7 +342,7 @@ def test_a_plan_that_has_changed_cannot_take_the_place_of_what_was_dropped(
             plan.write_text(other)
         assert wake() != 0
         assert codes in capfd.readouterr().err
-        assert asking.status("w")["state"] == "asleep"
+        assert requests.status("w")["state"] == "asleep"
     plan.write_text(text)
     assert wake() == 0
     with hipplan.attach("w", answer=False) as layout:
@@ -355,7 +355,7 @@ def test_what_processes_may_have_written_is_not_dropped(held: Held, capfd: Any) 
     said = capfd.readouterr().err
     assert "HP440" in said
     assert "--keep host" in said
-    assert asking.status("w")["state"] == "ready"
+    assert requests.status("w")["state"] == "ready"
 
 
 def test_what_the_plan_lets_processes_write_is_not_dropped(held: Held, plan: Path, capfd: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.errors import ApplyError, HeldError
-from hipplan.holders import asking
+from hipplan.holders import requests
 from tests import meddling
 from tests.conftest import Simulator
 
@@ -53,7 +53,7 @@ def up(folder: Path, tmp_path: Path) -> Iterator[Up]:
         plan = tmp_path / "plan.yaml"
         plan.write_text(text)
         assert run(["up", str(plan), "--name", "w", "--quiet", *arguments]) == 0
-        return asking.status("w")
+        return requests.status("w")
 
     yield start
     assert run(["down", "w", "--force", "--quiet"]) == 0
@@ -130,7 +130,7 @@ def test_r_gives_read_access_to_all(up: Up, sim: Simulator) -> None:
         assert not any(may_write(layout, name) for name in (*WRITABLE, "table"))
         layout.unseal("table")
         assert rights(layout, "table") == ["r", "none"]
-        assert asking.status("w")["attached"][0]["access"] == "r"
+        assert requests.status("w")["attached"][0]["access"] == "r"
 
 
 def test_rw_needs_a_holder_that_allows_it(up: Up, sim: Simulator) -> None:
@@ -156,7 +156,7 @@ def test_up_with_access_r_overrules_the_plan(up: Up, sim: Simulator, capsys: Any
     with hipplan.attach("w", answer=False) as layout:
         assert not any(may_write(layout, name) for name in WRITABLE)
         assert "without --access r" in refusal(layout, "cache")[2]
-        assert asking.status("w")["attached"][0]["access"] == "r"
+        assert requests.status("w")["attached"][0]["access"] == "r"
         assert run(["ps"]) == 0
         shown = capsys.readouterr().out
         assert ", read-only" in shown
@@ -195,7 +195,7 @@ def test_ps_says_what_attached_processes_may_write(up: Up, sim: Simulator, capsy
 def test_a_process_that_may_write_nothing_is_shown_so(up: Up, sim: Simulator) -> None:
     up(text=PLAN.replace("attached: rw", "attached: r"))
     with hipplan.attach("w", answer=False):
-        status = asking.status("w")
+        status = requests.status("w")
     assert [process["access"] for process in status["attached"]] == ["r"]
     assert status["generations"][0]["writable"] == []
 

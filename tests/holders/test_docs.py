@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.holders import asking
+from hipplan.holders import requests
 from tests.cli.test_tutorial import commands, shell  # noqa: F401  # a fixture
 from tests.conftest import ROOT
 from tests.holders.test_holders import Held, until
@@ -53,7 +53,7 @@ def test_the_unit_of_systemd_holds_until_it_is_stopped(folder: Path, plan: Path,
             stderr=subprocess.PIPE,
         )
         assert notified.recv(64) == b"READY=1"
-    assert asking.status("w")["pid"] == service.pid
+    assert requests.status("w")["pid"] == service.pid
     service.send_signal(signal.SIGTERM)
     assert b"ended" in service.communicate()[1]
     (kept,) = re.findall(r"^SuccessExitStatus=(\d+)$", UNIT.read_text(), re.M)
@@ -76,7 +76,7 @@ def test_a_container_attaches_over_a_mounted_folder(
     held()
     environment = shell | {"XDG_RUNTIME_DIR": str(tmp_path / "inside"), "HIPPLAN_RUNTIME": "sim"}
     done = subprocess.run(container, capture_output=True, text=True, env=environment, timeout=600)
-    until(lambda: asking.status("w")["attached"] == [])
+    until(lambda: requests.status("w")["attached"] == [])
     if "unshare" in done.stderr or "mount" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert (done.stdout, done.returncode) == ("2.5 {}\n", 0), done.stderr

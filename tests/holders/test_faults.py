@@ -16,7 +16,7 @@ import pytest
 
 import hipplan
 from hipplan.holders import generations
-from hipplan.holders.filler import ToHolder, fill, prepared, restore, save
+from hipplan.holders.filler import HolderConnection, fill, program_to_hold, restore, save
 from hipplan.holders.generations import Backup
 from hipplan.language.loader import load
 from hipplan.machines.runtimes import choose
@@ -42,7 +42,7 @@ class HolderEnd:
         self._line = Line(own_end)
         self._thread = threading.Thread(target=self._listen, args=(request, descriptors))
         self._thread.start()
-        self.filler = ToHolder(other_end.detach())
+        self.filler = HolderConnection(other_end.detach())
 
     def _listen(self, request: Any, descriptors: Sequence[int]) -> None:
         end = time.monotonic() + WAIT_S
@@ -82,7 +82,7 @@ class Fill(Phase):
 
 def _fill(state: HolderEnd) -> None:
     chosen = choose("sim")
-    program = prepared(load(PLAN), chosen, None, None, state.filler.beside)
+    program = program_to_hold(load(PLAN), chosen, None, None, state.filler.beside)
     fill(program, chosen, state.filler, locked=False, on_bytes=_ignored, on_progress=_ignored)
 
 

@@ -17,7 +17,7 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.errors import ApplyError, HeldError
-from hipplan.holders import asking, names
+from hipplan.holders import names, requests
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
 
@@ -42,7 +42,7 @@ def until(what: Callable[[], object]) -> None:
 
 
 def attached() -> list[int]:
-    return [guest["pid"] for guest in asking.status("w")["attached"]]
+    return [guest["pid"] for guest in requests.status("w")["attached"]]
 
 
 def code(error: Any) -> str:
@@ -153,7 +153,7 @@ def test_down_waits_and_lets_nobody_in_meanwhile(held: Held, sim: Simulator) -> 
     held()
     layout = hipplan.attach("w")
     down = subprocess.Popen([sys.executable, "-m", "hipplan", "down", "w", "--wait"], stdout=subprocess.PIPE)
-    until(lambda: asking.status("w")["state"] == "ending")
+    until(lambda: requests.status("w")["state"] == "ending")
     with pytest.raises(HeldError) as caught:
         hipplan.attach("w", addresses="any")
     assert code(caught) == "HP453"
@@ -167,10 +167,10 @@ def test_whoever_waits_for_the_end_may_change_its_mind(held: Held, sim: Simulato
     held()
     with hipplan.attach("w"):
         down = subprocess.Popen([sys.executable, "-m", "hipplan", "down", "w", "--wait"])
-        until(lambda: asking.status("w")["state"] == "ending")
+        until(lambda: requests.status("w")["state"] == "ending")
         down.kill()
         down.wait()
-        until(lambda: asking.status("w")["state"] == "ready")
+        until(lambda: requests.status("w")["state"] == "ready")
 
 
 def test_those_attached_keep_their_memory_when_the_holder_is_taken_down(
@@ -216,12 +216,12 @@ def test_replace_switches_when_all_is_there(held: Held, sim: Simulator, plan: Pa
         assert f32(layout, "model.a", sim) == {1.0}
         with hipplan.attach("w", addresses="any") as other:
             assert f32(other, "model.a", sim) == {5.0}
-            generations = [generation["generation"] for generation in asking.status("w")["generations"]]
+            generations = [generation["generation"] for generation in requests.status("w")["generations"]]
             assert generations == [1, 2]
     with hipplan.attach("w") as layout:
         assert f32(layout, "model.a", sim) == {5.0}
         assert layout.lost == {}
-    assert [generation["generation"] for generation in asking.status("w")["generations"]] == [2]
+    assert [generation["generation"] for generation in requests.status("w")["generations"]] == [2]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_replacement_that_fails_leaves_the_old(
     other.write_text(text)
     assert run(["replace", "w", str(other)]) == expected
     assert told in capfd.readouterr().err
-    status = asking.status("w")
+    status = requests.status("w")
     assert status["state"] == "ready"
     assert status["failed"]
     with hipplan.attach("w") as layout:
@@ -292,7 +292,7 @@ def test_a_name_has_one_holder(held: Held, plan: Path, capfd: Any) -> None:
     assert "HP451" in capfd.readouterr().err
     assert run(["up", str(plan), "--name", "no/name"]) == 4
     assert "HP451" in capfd.readouterr().err
-    assert asking.status("w")["pid"] == process
+    assert requests.status("w")["pid"] == process
 
 
 def test_a_command_finds_its_holder_by_the_environment(held: Held) -> None:

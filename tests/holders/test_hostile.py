@@ -16,7 +16,7 @@ import pytest
 import hipplan
 from hipplan.errors import HeldError, HipplanError
 from hipplan.files import strict_json
-from hipplan.holders import asking, guests, names
+from hipplan.holders import clients, names, requests
 from hipplan.holders.attaching import attach
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
@@ -32,7 +32,7 @@ def link(kept: int) -> Iterator[Callable[[], socket.socket]]:
     links = []
 
     def connect() -> socket.socket:
-        line = names.door_of("w")
+        line = names.connect("w")
         line.link.setblocking(True)
         line.link.settimeout(WAIT_S)
         links.append(line)
@@ -67,8 +67,8 @@ NONSENSE: list[Sequence[Packet]] = [
     [b"H"],
     [b"H" + b"1" * 100],
     [head(2**32 - 1)],
-    [head(guests.REQUEST_BYTES + 1)],
-    [head(2, guests.REQUEST_DESCRIPTORS + 1)],
+    [head(clients.REQUEST_BYTES + 1)],
+    [head(2, clients.REQUEST_DESCRIPTORS + 1)],
     [b"J{}"],
     [head(2), head(2)],
     [head(2), b"J[]"],
@@ -92,7 +92,7 @@ def test_nonsense_is_the_end_of_its_connection(
         send(one, packets)
     assert ended(one)
     until(lambda: files(kept) <= opened)
-    assert asking.status("w")["state"] == "ready"
+    assert requests.status("w")["state"] == "ready"
 
 
 @pytest.mark.parametrize(
@@ -128,19 +128,19 @@ def test_nonsense_is_the_end_of_its_connection(
     ],
 )
 def test_a_wrong_request_is_refused(link: Callable[[], socket.socket], request_: Any) -> None:
-    line = names.door_of("w")
+    line = names.connect("w")
     with pytest.raises(HeldError) as caught:
-        asking.asked(line, "w", request_, time.monotonic() + WAIT_S)
+        requests.send_request(line, "w", request_, time.monotonic() + WAIT_S)
     line.close()
     assert code(caught) == "HP452"
-    assert asking.status("w")["state"] == "ready"
+    assert requests.status("w")["state"] == "ready"
 
 
 def test_a_replacement_that_cannot_be_started_is_refused(kept: int, sim: Simulator) -> None:
-    line = names.door_of("w")
+    line = names.connect("w")
     order = {"want": "replace", "arguments": ["no such option"], "folder": "/no/such/folder", "settings": {}}
     with pytest.raises(HeldError) as caught:
-        asking.asked(line, "w", order, time.monotonic() + WAIT_S, descriptors=(0, 1, 2))
+        requests.send_request(line, "w", order, time.monotonic() + WAIT_S, descriptors=(0, 1, 2))
     line.close()
     assert code(caught) == "HP455"
     with hipplan.attach("w") as layout:

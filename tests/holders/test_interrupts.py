@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hipplan
-from hipplan.holders import asking, names
+from hipplan.holders import names, requests
 from tests.conftest import Simulator
 from tests.holders.test_holders import f32, until
 from tests.holders.test_killed import about
@@ -25,7 +25,7 @@ def command(*arguments: str, faults: str = "", errors: int = subprocess.DEVNULL)
 
 
 def state() -> str:
-    return str(asking.status("w")["state"])
+    return str(requests.status("w")["state"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -94,7 +94,7 @@ def test_ps_says_how_much_is_there(folder: Path, plan: Path, tmp_path: Path) -> 
     pause = Pause(tmp_path, "hipMemUnmap@1")  # all is filled by then, and the filler frees its own
     up = command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule)
     with pause.under_way():
-        status = asking.status("w")
+        status = requests.status("w")
         assert (status["state"], status["filled"]) == ("filling", [6 << 20, 6 << 20])
         shown = subprocess.run([sys.executable, "-m", "hipplan", "ps"], capture_output=True, text=True, check=True)
         assert "w: filling 100 %" in shown.stdout

@@ -12,7 +12,7 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.errors import HipplanError
-from hipplan.holders import asking, names
+from hipplan.holders import names, requests
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
 from tests.faults.harness import points
@@ -68,11 +68,11 @@ def test_up_is_an_error_wherever_one_of_its_processes_is_killed(
         assert "signal 9" in said.err or "HP455" in said.err
         until(lambda: not about(path))
         until(lambda: not any(runs for _, _, runs in names.known()))
-        names.forget("w")
+        names.remove_leftovers("w")
     assert 5 < number < MOST - 1
     assert run(["down", "w", "--quiet"]) == (4 if role == "holder" else 0)  # killed at its next message
     until(lambda: not any(runs for _, _, runs in names.known()))
-    names.forget("w")
+    names.remove_leftovers("w")
 
 
 def test_a_filler_that_is_killed_while_it_replaces_leaves_the_old(
@@ -80,7 +80,7 @@ def test_a_filler_that_is_killed_while_it_replaces_leaves_the_old(
 ) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")
     assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
-    process = asking.status("w")["pid"]
+    process = requests.status("w")["pid"]
     opened = len([*Path(f"/proc/{process}/fd").iterdir()])
     for number in range(1, MOST, 2):
         points["fillers that are killed"] += 1
@@ -107,7 +107,7 @@ def test_a_filler_that_is_killed_changes_nothing(
     assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
     if verb == "wake":
         assert run(["sleep", "w", "--quiet"]) == 0
-    before = asking.status("w")
+    before = requests.status("w")
     opened = len([*Path(f"/proc/{before['pid']}/fd").iterdir()])
     for number in range(1, MOST, 1 if WHOLE else 2):
         points["fillers that are killed"] += 1
@@ -118,7 +118,7 @@ def test_a_filler_that_is_killed_changes_nothing(
             break
         assert code == 4
         assert "signal 9" in said
-        now = asking.status("w")
+        now = requests.status("w")
         assert (now["state"], now["asleep"]) == (before["state"], before["asleep"])
         until(lambda: len([*Path(f"/proc/{before['pid']}/fd").iterdir()]) <= opened)
     assert 2 < number < MOST - 1
@@ -140,7 +140,7 @@ def test_a_holder_that_is_killed_while_it_sleeps_or_wakes_is_an_error(
         assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
         if verb == "wake":
             assert run(["sleep", "w", "--quiet"]) == 0
-        process = asking.status("w")["pid"]
+        process = requests.status("w")["pid"]
         (path.parent / "kill").write_text(f"holder:{number}")
         os.kill(process, signal.SIGUSR1)
         code = run([verb, "w", "--quiet"])
@@ -149,10 +149,10 @@ def test_a_holder_that_is_killed_while_it_sleeps_or_wakes_is_an_error(
             break
         assert code == 4
         until(lambda: not about(path))
-        names.forget("w")
+        names.remove_leftovers("w")
     assert 3 < number < MOST - 1
     until(lambda: not any(runs for _, _, runs in names.known()))
-    names.forget("w")
+    names.remove_leftovers("w")
 
 
 def test_who_attaches_to_a_holder_that_is_killed_has_all_or_an_error(
@@ -164,7 +164,7 @@ def test_who_attaches_to_a_holder_that_is_killed_has_all_or_an_error(
         points["holders that are killed"] += 1
         (path.parent / "kill").write_text("")
         assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
-        process = asking.status("w")["pid"]
+        process = requests.status("w")["pid"]
         (path.parent / "kill").write_text(f"holder:{number}")
         os.kill(process, signal.SIGUSR1)
         try:
@@ -177,6 +177,6 @@ def test_who_attaches_to_a_holder_that_is_killed_has_all_or_an_error(
             assert error.diagnostics[0].code in ("HP452", "HP455")
         assert sim.alive() == set()
         assert descriptors(but="hipsim") == opened
-        names.forget("w")
+        names.remove_leftovers("w")
     assert 3 < number < MOST - 1
-    names.forget("w")
+    names.remove_leftovers("w")

@@ -1,0 +1,137 @@
+"""Clients of a holder: each connection sends one request, of limited size and in limited time, and gets one answer.
+
+An attached client keeps its connection until it detaches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hipplan.errors import Diagnostic
+from hipplan.processes.messages import peer
+from hipplan.processes.packets import Message, Talk
+
+if TYPE_CHECKING:
+    from hipplan.holders.generations import Generation
+
+REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
+REPLACED = b"replaced"
+"""The packet for clients that are attached to a generation which was replaced."""
+REQUEST_S, ANSWER_S = 5.0, 30.0
+"""How long a client may take to send its request, and to read the answer."""
+WAIT_MAX_S = 86400.0
+"""The longest wait that a request may ask for, if it has a limit."""
+_COMMAND_MAX = 200
+_SHOWN = 5
+
+
+class Client:
+    """One connection to a holder."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.pid = peer(link)[0]
+        self.talk: Talk | None = Talk(link, None, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS)
+        """The message that is being sent or received."""
+        self.deadline: float | None = time.monotonic() + REQUEST_S
+        """When the holder stops waiting for this client; None: never."""
+        self.request: Message = {}
+        """Empty until it is received."""
+        self.descriptors: list[int] = []
+        """Received with the request."""
+        self.generation: Generation | None = None
+        """The generation to which the client is attached."""
+        self.access = "r"
+        """r, rw, or plan: what the plan of its generation allows for each object."""
+        self.since = time.time()
+
+    @property
+    def is_sending_request(self) -> bool:
+        return self.talk is not None and not self.request
+
+    @property
+    def is_reading_last_answer(self) -> bool:
+        """Whether the client is reading an answer after which its connection is closed."""
+        return self.talk is not None and bool(self.request) and self.generation is None
+
+    def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Start to send an answer."""
+        self.talk = Talk(self.link, message, descriptors, listens=False)
+        self.deadline = time.monotonic() + ANSWER_S
+
+    def notify(self, packet: bytes) -> None:
+        """Send a packet that was not requested."""
+        with contextlib.suppress(OSError):
+            self.link.send(packet)
+
+    def close(self) -> None:
+        self.link.close()
+        if self.talk is not None:
+            self.talk.received.close()
+        self.close_descriptors()
+
+    def close_descriptors(self) -> None:
+        """Close the descriptors that were received with the request."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+    def status(self) -> dict[str, Any]:
+        """For `ps`."""
+        number = self.generation.number if self.generation is not None else 0
+        return {
+            "pid": self.pid,
+            "command": command_of(self.pid),
+            "since": self.since,
+            "generation": number,
+            "access": self.access,
+        }
+
+
+def command_of(process: int) -> str:
+    """The command line of a process, for people; empty if unknown."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{process}/cmdline").read_bytes()[: 4 * _COMMAND_MAX].split(b"\0")
+        return " ".join(b" ".join(words).decode(errors="replace").split())[:_COMMAND_MAX]
+    return ""
+
+
+def seconds_to_wait(request: Message) -> float | None:
+    """How many seconds a request may wait until other clients detach; None: without limit.
+
+    Raises ValueError, KeyError, TypeError.
+    """
+    wait_s = request["wait_s"]
+    if wait_s is None:
+        return None
+    if not 0 <= wait_s <= WAIT_MAX_S:
+        raise ValueError("an invalid time to wait")
+    return float(wait_s)
+
+
+def in_use(name: str, attached: Sequence[Client], want: str) -> Message:
+    """The refusal of `down` or `sleep` while processes are attached."""
+    processes = ", ".join(f"{client.pid} ({client.status()['command'] or '?'})" for client in attached[:_SHOWN])
+    more = f" and {len(attached) - _SHOWN} more" if len(attached) > _SHOWN else ""
+    hint = "--wait waits until they detach"
+    if want == "down":
+        hint += "; --force ends it now, and they keep the memory that they map"
+    return refusal("HP453", f"processes are attached to the holder '{name}'", f"process {processes}{more}", hint)
+
+
+def refusal(code: str, summary: str, why: str = "", hint: str = "") -> Message:
+    """The answer to a request that the holder refuses."""
+    return {"refused": {"code": code, "summary": summary, "why": why, "hint": hint}}
+
+
+def diagnostic_of(refused: Any) -> Diagnostic:
+    """The error in a refusal. Raises ValueError if it is not one."""
+    keys = ("code", "summary", "why", "hint")
+    if not isinstance(refused, dict) or not all(isinstance(refused.get(key), str) for key in keys):
+        raise ValueError("the answer is from another version of hipplan")
+    return Diagnostic(refused["code"], refused["summary"], why=refused["why"], hint=refused["hint"])
