@@ -35,7 +35,7 @@ Up = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def up(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
-    """up(plan, *arguments): a holder "held" of a plan; what it says of itself."""
+    """up(plan, *arguments): starts a holder "held" of a plan; returns its status."""
     if machine.runtime.memory_info(0)[0] < SIZE:
         pytest.skip(f"the device has less than {SIZE} bytes free: set HIPPLAN_HELD")
     place = tmp_path / "run"

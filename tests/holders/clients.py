@@ -1,4 +1,4 @@
-"""Processes that attach and vanish: each has a simulator of its own, and ends where it is told to."""
+"""Client processes for tests: each attaches to a holder, and is killed or exits at a point that the test chooses."""
 
 from __future__ import annotations
 
@@ -14,55 +14,57 @@ _context.set_forkserver_preload(["hipplan.holders.attaching", "hipplan.api", "te
 
 @dataclass
 class Task:
-    """One attach."""
+    """What a client does."""
 
     holder: str
     packet: int = 0
-    """Before sending or receiving which packet the process is killed, from 1; 0: not there."""
+    """The packet, sent or received, before which the process is killed, counted from 1; 0: it is not killed there."""
     then: str = "close"
-    """close, kill or leave (an exit without close)."""
+    """After it has attached: close, kill, or leave (an exit without close)."""
 
 
 @dataclass
-class Found:
-    """What came of it."""
+class Outcome:
+    """The result of a client that attached, or the error code."""
 
     packets: int
     """Sent and received."""
     address: int = 0
     ok: bool = False
-    """Whether all bytes and all that was read back are right."""
+    """Whether all bytes are right and the read-back shows no difference."""
     error: str = ""
 
 
-class _Counted:
-    def __init__(self, at: int) -> None:
+class _PacketCounter:
+    """Counts packets, and kills this process before the one with number kill_at."""
+
+    def __init__(self, kill_at: int) -> None:
         from hipplan.processes import packets
 
-        self.count, self._at = 0, at
+        self.count, self._kill_at = 0, kill_at
         for name in ("_send", "_receive"):
             setattr(packets.Talk, name, self._counting(getattr(packets.Talk, name)))
 
     def _counting(self, method: Any) -> Any:
         def counted(talk: Any, *arguments: Any) -> None:
-            if self.count + 1 == self._at:
+            if self.count + 1 == self._kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
-            method(talk, *arguments)  # or nothing is there to receive yet
+            method(talk, *arguments)  # raises if there is no packet to receive yet
             self.count += 1
 
         return counted
 
 
-def _done(task: Task, pipe: Any) -> None:
+def _attach(task: Task, pipe: Any) -> None:
     import hipplan
 
-    counted = _Counted(task.packet)
+    counter = _PacketCounter(task.packet)
     try:
         layout = hipplan.attach(task.holder, answer=False)
-        values = {float(one) for one in layout.read("model.b").ravel()[::97]}
-        pipe.send(Found(counted.count, layout["model"].address, values == {2.5} and not layout.drift()))
+        values = {float(value) for value in layout.read("model.b").ravel()[::97]}
+        pipe.send(Outcome(counter.count, layout["model"].address, values == {2.5} and not layout.drift()))
     except hipplan.HipplanError as error:
-        pipe.send(Found(counted.count, error=error.diagnostics[0].code))
+        pipe.send(Outcome(counter.count, error=error.diagnostics[0].code))
         return
     if task.then == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -72,27 +74,27 @@ def _done(task: Task, pipe: Any) -> None:
 
 
 def start(task: Task, environment: dict[str, str]) -> tuple[Any, Any]:
-    """(process, pipe) of a client; its Found comes over the pipe, or EOFError where it was killed before."""
-    ours, theirs = _context.Pipe(duplex=False)
-    process = _context.Process(target=_begin, args=(task, theirs, environment), daemon=True)
+    """Start a client: (process, pipe), for result()."""
+    read_end, write_end = _context.Pipe(duplex=False)
+    process = _context.Process(target=_run, args=(task, write_end, environment), daemon=True)
     process.start()
-    theirs.close()
-    return process, ours
+    write_end.close()
+    return process, read_end
 
 
-def _begin(task: Task, pipe: Any, environment: dict[str, str]) -> None:
+def _run(task: Task, pipe: Any, environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    _done(task, pipe)
+    _attach(task, pipe)
 
 
-def result(process: Any, pipe: Any) -> Found | None:
-    """None of one that was killed before it had attached."""
+def result(process: Any, pipe: Any) -> Outcome | None:
+    """The outcome of a client; None if it was killed before it had attached."""
     try:
         if not pipe.poll(120):
             process.kill()
             raise AssertionError("a client hangs")
-        found: Found = pipe.recv()
-        return found
+        outcome: Outcome = pipe.recv()
+        return outcome
     except EOFError:
         return None
     finally:

@@ -1,4 +1,4 @@
-"""Holders for tests, which all end with the test."""
+"""Fixtures that start holders, and end them with the test."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ contents:
 
 
 @contextmanager
-def found_in(place: Path) -> Iterator[Path]:
-    """The folder of holders during a test; it must be empty afterwards."""
-    place.mkdir(0o700)
+def holders_in(folder: Path) -> Iterator[Path]:
+    """Make a folder the place of all holders; no holder may run there afterwards."""
+    folder.mkdir(0o700)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(place))
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
         patch.setenv("HIPPLAN_RUNTIME", "sim")
-        yield place
-        left = []
+        yield folder
+        running = []
         for name, log, runs in names.known():
-            if runs and log.startswith(str(place)):
-                left.append(name)
+            if runs and log.startswith(str(folder)):
+                running.append(name)
                 os.kill(requests.status(name)["pid"], signal.SIGKILL)
-        assert left == []
+        assert running == []
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where the holders of a test are found."""
-    with found_in(tmp_path / "run") as place:
+    """The folder of the test's holders."""
+    with holders_in(tmp_path / "run") as place:
         yield place
 
 
@@ -69,7 +69,7 @@ def plan(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def held(folder: Path, plan: Path) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Starts the holder "w" of the plan; returns what it says of itself."""
+    """held(*arguments): starts the holder "w" of the plan; returns its status."""
 
     def start(*arguments: str) -> dict[str, Any]:
         assert run(["up", str(plan), "--name", "w", "--quiet", *arguments]) == 0
@@ -82,10 +82,10 @@ def held(folder: Path, plan: Path) -> Iterator[Callable[..., dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A holder "w" for all tests of a module; its process."""
+    """The process ID of a holder "w" for all tests of a module."""
     place = tmp_path_factory.mktemp("kept")
     (place / "plan.yaml").write_text(PLAN)
-    with found_in(place / "run"):
+    with holders_in(place / "run"):
         assert run(["up", str(place / "plan.yaml"), "--name", "w", "--quiet", "--access", "rw"]) == 0
         yield requests.status("w")["pid"]
         assert run(["down", "w", "--quiet"]) == 0

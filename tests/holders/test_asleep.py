@@ -1,4 +1,4 @@
-"""A holder that sleeps: the device memory is free, the bytes survive, and come back at the same addresses."""
+"""A holder that sleeps: the device memory is freed, and the bytes are restored at the same addresses."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from tests.pauses import Pause
 SIZE = 6 << 20
 """Bytes that the plan holds."""
 SAVING = "hipMemImportFromShareableHandle@1"
-"""A call that only the filler makes that saves bytes."""
+"""A driver call that only a filler makes that saves bytes."""
 SAVING_OR_RESTORING = "hipMemAddressReserve@3"
-"""A call that the filler that fills does not make: the plan has two ranges."""
+"""A driver call that a filler does not make when it fills the plan, which has two ranges."""
 
 
 def files(process: int, name: str = "") -> list[str]:
-    """What a process has open, by a part of its name."""
-    found = []
+    """Files that a process has open whose names contain a text."""
+    paths = []
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         try:
-            found.append(str(descriptor.readlink()))
+            paths.append(str(descriptor.readlink()))
         except FileNotFoundError:  # closed since
             continue
-    return [file for file in found if name in file]
+    return [path for path in paths if name in path]
 
 
 def sleep(*arguments: str) -> int:
     return run(["sleep", "w", "--quiet", *arguments])
 
 
-def through(pause: Pause, verb: str) -> None:
-    """Sleeps or wakes with a filler that comes to a pause."""
-    changing = command(verb, "w", "--quiet")
+def run_with_pause(pause: Pause, verb: str) -> None:
+    """Have the holder sleep or wake, with a filler that pauses once."""
+    process = command(verb, "w", "--quiet")
     with pause.under_way():
         assert state() == ("sleeping" if verb == "sleep" else "waking")
-    assert changing.wait() == 0
+    assert process.wait() == 0
 
 
 def wake() -> int:
@@ -62,17 +62,17 @@ def wake() -> int:
 
 def held_bytes() -> dict[str, bytes]:
     with hipplan.attach("w", answer=False) as layout:
-        found = {f"{name} at {layout[name].address}": layout.read(name).tobytes() for name in ("model", "range[0]")}
+        contents = {f"{name} at {layout[name].address}": layout.read(name).tobytes() for name in ("model", "range[0]")}
     until(lambda: attached() == [])
-    return found
+    return contents
 
 
-def test_what_slept_and_woke_has_the_same_bytes_at_the_same_addresses(held: Held, sim: Simulator) -> None:
+def test_memory_has_the_same_bytes_and_addresses_after_sleep_and_wake(held: Held, sim: Simulator) -> None:
     held("--access", "rw")
-    chance = numpy.random.default_rng(7)
+    generator = numpy.random.default_rng(7)
     with hipplan.attach("w", access="rw", answer=False) as layout:
         for name in ("model.a", "model.b"):
-            layout.write(name, chance.random((512, 1024), dtype="f4"))
+            layout.write(name, generator.random((512, 1024), dtype="f4"))
     until(lambda: attached() == [])
     opened, before = descriptors(but="hipsim"), held_bytes()
     for _ in range(2):
@@ -86,7 +86,7 @@ def test_what_slept_and_woke_has_the_same_bytes_at_the_same_addresses(held: Held
     assert descriptors(but="hipsim") == opened
 
 
-def test_the_holder_has_nothing_of_the_memory_while_it_sleeps(held: Held, sim: Simulator) -> None:
+def test_a_sleeping_holder_has_no_descriptor_of_device_memory(held: Held, sim: Simulator) -> None:
     process = held()["pid"]
     opened = len(files(process, "hipsim"))
     assert opened == 3
@@ -100,7 +100,7 @@ def test_the_holder_has_nothing_of_the_memory_while_it_sleeps(held: Held, sim: S
     assert requests.status("w")["asleep"] is None
 
 
-def test_memory_that_the_plan_maps_in_part_or_only_to_read_comes_back_whole(
+def test_memory_that_the_plan_maps_in_part_or_read_only_is_restored_completely(
     folder: Path, tmp_path: Path, sim: Simulator
 ) -> None:
     plan = tmp_path / "plan.yaml"
@@ -124,7 +124,7 @@ contents: {"written[0]": {value: 3, dtype: u8}, "on_host[0]": {value: 5, dtype: 
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
 
-def test_bytes_that_wait_cannot_be_changed(held: Held) -> None:
+def test_a_backup_is_read_only(held: Held) -> None:
     process = held()["pid"]
     assert sleep() == 0
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
@@ -138,7 +138,7 @@ def test_bytes_that_wait_cannot_be_changed(held: Held) -> None:
         raise AssertionError("there is no backup")
 
 
-def test_what_sleeps_cannot_be_attached_to(held: Held, capfd: Any) -> None:
+def test_a_sleeping_holder_refuses_attach(held: Held, capfd: Any) -> None:
     held()
     assert sleep() == 0
     with pytest.raises(HeldError) as caught:
@@ -151,7 +151,7 @@ def test_what_sleeps_cannot_be_attached_to(held: Held, capfd: Any) -> None:
     hipplan.attach("w", answer=False).close()
 
 
-def test_sleep_and_wake_of_what_is_so_already_do_nothing(held: Held, capfd: Any) -> None:
+def test_sleep_while_asleep_and_wake_while_awake_do_nothing(held: Held, capfd: Any) -> None:
     held()
     assert wake() == 0
     assert (sleep(), sleep()) == (0, 0)
@@ -165,10 +165,10 @@ def test_sleep_is_refused_while_a_process_is_attached(held: Held, sim: Simulator
     held()
     with hipplan.attach("w", answer=False) as layout:
         assert sleep() == 4
-        said = capfd.readouterr().err
-        assert "HP453" in said
-        assert str(os.getpid()) in said
-        assert "--force" not in said
+        errors = capfd.readouterr().err
+        assert "HP453" in errors
+        assert str(os.getpid()) in errors
+        assert "--force" not in errors
         assert sleep("--wait", "--timeout", "0.05") == 4
         assert "HP453" in capfd.readouterr().err
         assert requests.status("w")["state"] == "ready"
@@ -177,7 +177,9 @@ def test_sleep_is_refused_while_a_process_is_attached(held: Held, sim: Simulator
     assert run(["sleep", "w", "--timeout", "1"]) == 2
 
 
-def test_a_process_with_the_memory_before_keeps_nothing_awake(held: Held, plan: Path, sim: Simulator) -> None:
+def test_a_process_attached_to_a_replaced_generation_does_not_prevent_sleep(
+    held: Held, plan: Path, sim: Simulator
+) -> None:
     held()
     with hipplan.attach("w", answer=False) as layout:
         assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
@@ -187,7 +189,7 @@ def test_a_process_with_the_memory_before_keeps_nothing_awake(held: Held, plan: 
             assert f32(other, "model.a", sim) == {5.0}
 
 
-def test_sleep_waits_and_lets_no_process_in_meanwhile(held: Held, sim: Simulator) -> None:
+def test_while_sleep_waits_attach_is_refused(held: Held, sim: Simulator) -> None:
     held()
     with hipplan.attach("w", answer=False):
         waiting = command("sleep", "w", "--wait", "--quiet")
@@ -195,13 +197,13 @@ def test_sleep_waits_and_lets_no_process_in_meanwhile(held: Held, sim: Simulator
         with pytest.raises(HeldError) as caught:
             hipplan.attach("w", addresses="any")
         assert code(caught) == "HP441"
-        assert command("sleep", "w").wait() == 4  # one at a time
+        assert command("sleep", "w").wait() == 4  # only one sleep may wait
     assert waiting.wait() == 0
     assert state() == "asleep"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_whoever_waits_for_a_sleep_may_change_its_mind(held: Held, number: signal.Signals) -> None:
+def test_a_sleep_that_waits_is_cancelled_by_an_interrupt(held: Held, number: signal.Signals) -> None:
     held()
     with hipplan.attach("w", answer=False):
         waiting = command("sleep", "w", "--wait")
@@ -220,7 +222,7 @@ def test_an_interrupted_sleep_or_wake_changes_nothing(
     pause = Pause(tmp_path, call)
     assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
     if verb == "wake":
-        through(pause, "sleep")
+        run_with_pause(pause, "sleep")
     before = requests.status("w")
     interrupted = command(verb, "w")
     with pause.under_way():
@@ -233,25 +235,25 @@ def test_an_interrupted_sleep_or_wake_changes_nothing(
     until(lambda: state() == before["state"])
     assert requests.status("w")["asleep"] == before["asleep"]
     if verb == "wake":
-        through(pause, "wake")
+        run_with_pause(pause, "wake")
     with hipplan.attach("w", answer=False) as layout:
         assert f32(layout, "model.b", sim) == {2.5}
     assert run(["down", "w", "--wait", "--quiet"]) == 0
     until(lambda: not about(plan))
 
 
-def test_whoever_attaches_waits_while_it_wakes(folder: Path, plan: Path, tmp_path: Path) -> None:
+def test_attach_waits_while_the_holder_wakes(folder: Path, plan: Path, tmp_path: Path) -> None:
     pause = Pause(tmp_path, SAVING_OR_RESTORING)
     assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
-    through(pause, "sleep")
+    run_with_pause(pause, "sleep")
     waking = command("wake", "w", "--quiet")
     script = "import hipplan; print(hipplan.attach().read('model.b').max())"
     with pause.under_way():
-        alone = [sys.executable, "-c", script]
-        by_verb = [sys.executable, "-m", "hipplan", "attach", "w", "--", *alone]
+        direct = [sys.executable, "-c", script]
+        by_command = [sys.executable, "-m", "hipplan", "attach", "w", "--", *direct]
         environment = os.environ | {names.VARIABLE: "w"}
         clients = [
-            subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) for arguments in (alone, by_verb)
+            subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) for arguments in (direct, by_command)
         ]
         assert [client.poll() for client in clients] == [None, None]
     assert waking.wait() == 0
@@ -259,10 +261,12 @@ def test_whoever_attaches_waits_while_it_wakes(folder: Path, plan: Path, tmp_pat
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
 
-def test_down_while_it_sleeps_or_wakes_frees_all(folder: Path, plan: Path, tmp_path: Path, capfd: Any) -> None:
+def test_down_of_a_sleeping_or_waking_holder_frees_everything(
+    folder: Path, plan: Path, tmp_path: Path, capfd: Any
+) -> None:
     pause = Pause(tmp_path, SAVING_OR_RESTORING)
     assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
-    through(pause, "sleep")
+    run_with_pause(pause, "sleep")
     waking = command("wake", "w")
     with pause.under_way():
         down = command("down", "w", "--quiet")
@@ -279,7 +283,9 @@ def test_down_while_it_sleeps_or_wakes_frees_all(folder: Path, plan: Path, tmp_p
     assert "nothing freed" in capfd.readouterr().out
 
 
-def test_replace_wakes_with_the_new_and_frees_the_backup(held: Held, plan: Path, sim: Simulator) -> None:
+def test_replace_of_a_sleeping_holder_wakes_it_with_the_new_memory_and_frees_the_backup(
+    held: Held, plan: Path, sim: Simulator
+) -> None:
     process = held()["pid"]
     assert sleep() == 0
     wrong = plan.with_name("wrong.yaml")
@@ -292,7 +298,7 @@ def test_replace_wakes_with_the_new_and_frees_the_backup(held: Held, plan: Path,
         assert f32(layout, "model.a", sim) == {5.0}
 
 
-def test_what_sleeps_makes_room_for_another(folder: Path, tmp_path: Path, capfd: Any) -> None:
+def test_a_sleeping_holder_leaves_room_for_a_replacement(folder: Path, tmp_path: Path, capfd: Any) -> None:
     plan = tmp_path / "large.yaml"
     plan.write_text("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 120GiB}}\n")
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
@@ -302,7 +308,7 @@ def test_what_sleeps_makes_room_for_another(folder: Path, tmp_path: Path, capfd:
     assert run(["down", "w", "--quiet"]) == 0
 
 
-def test_bytes_that_the_host_has_no_room_for_stay_where_they_are(folder: Path, tmp_path: Path, capfd: Any) -> None:
+def test_sleep_fails_if_the_host_lacks_memory_for_the_bytes(folder: Path, tmp_path: Path, capfd: Any) -> None:
     plan = tmp_path / "large.yaml"
     region = "{device: gpu.0, size: 140GiB, chunk: 35GiB}"
     plan.write_text(f"hipplan: 1\ndevices: {{gpu: {{count: 1}}}}\nregions: {{x: {region}}}\n")
@@ -311,9 +317,9 @@ def test_bytes_that_the_host_has_no_room_for_stay_where_they_are(folder: Path, t
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
     capfd.readouterr()
     assert sleep() == 3
-    said = capfd.readouterr().err
-    assert "HP303" in said
-    assert "140GiB are needed" in said
+    errors = capfd.readouterr().err
+    assert "HP303" in errors
+    assert "140GiB are needed" in errors
     status = requests.status("w")
     assert (status["state"], status["asleep"]) == ("ready", None)
     assert "sleeping failed" in status["failed"]
@@ -321,7 +327,7 @@ def test_bytes_that_the_host_has_no_room_for_stay_where_they_are(folder: Path, t
     assert run(["down", "w", "--quiet"]) == 0
 
 
-def test_what_is_dropped_is_filled_anew(held: Held, sim: Simulator) -> None:
+def test_wake_fills_the_plan_again_after_keep_drop(held: Held, sim: Simulator) -> None:
     held("--var", "value=3")
     before = held_bytes()
     assert sleep("--keep", "drop") == 0
@@ -330,18 +336,16 @@ def test_what_is_dropped_is_filled_anew(held: Held, sim: Simulator) -> None:
     assert held_bytes() == before
 
 
-def test_a_plan_that_has_changed_cannot_take_the_place_of_what_was_dropped(
-    held: Held, plan: Path, sim: Simulator, capfd: Any
-) -> None:
+def test_wake_after_keep_drop_refuses_a_changed_plan(held: Held, plan: Path, sim: Simulator, capfd: Any) -> None:
     held()
     assert sleep("--keep", "drop") == 0
     text = plan.read_text()
-    for other, codes in ((text.replace("2.5", "3.5"), "HP441"), ("hipplan: 2\n", "HP1"), (None, "HP001")):
+    for changed, expected in ((text.replace("2.5", "3.5"), "HP441"), ("hipplan: 2\n", "HP1"), (None, "HP001")):
         plan.unlink(missing_ok=True)
-        if other is not None:
-            plan.write_text(other)
+        if changed is not None:
+            plan.write_text(changed)
         assert wake() != 0
-        assert codes in capfd.readouterr().err
+        assert expected in capfd.readouterr().err
         assert requests.status("w")["state"] == "asleep"
     plan.write_text(text)
     assert wake() == 0
@@ -349,16 +353,16 @@ def test_a_plan_that_has_changed_cannot_take_the_place_of_what_was_dropped(
         assert f32(layout, "model.b", sim) == {2.5}
 
 
-def test_what_processes_may_have_written_is_not_dropped(held: Held, capfd: Any) -> None:
+def test_keep_drop_is_refused_if_processes_may_have_written(held: Held, capfd: Any) -> None:
     held("--access", "rw")
     assert sleep("--keep", "drop") == 4
-    said = capfd.readouterr().err
-    assert "HP440" in said
-    assert "--keep host" in said
+    errors = capfd.readouterr().err
+    assert "HP440" in errors
+    assert "--keep host" in errors
     assert requests.status("w")["state"] == "ready"
 
 
-def test_what_the_plan_lets_processes_write_is_not_dropped(held: Held, plan: Path, capfd: Any) -> None:
+def test_keep_drop_is_refused_if_the_plan_lets_processes_write(held: Held, plan: Path, capfd: Any) -> None:
     plan.write_text(plan.read_text().replace("    chunk: 2MiB\n", "    chunk: 2MiB\n    attached: rw\n"))
     held()
     assert sleep("--keep", "drop") == 4
@@ -368,7 +372,7 @@ def test_what_the_plan_lets_processes_write_is_not_dropped(held: Held, plan: Pat
     assert sleep("--keep", "drop") == 0
 
 
-def test_what_came_from_standard_input_is_not_dropped(folder: Path, plan: Path, capfd: Any) -> None:
+def test_keep_drop_is_refused_for_a_plan_from_standard_input(folder: Path, plan: Path, capfd: Any) -> None:
     up = [sys.executable, "-m", "hipplan", "up", "-", "--name", "w", "--quiet"]
     assert subprocess.run(up, input=plan.read_bytes(), check=False).returncode == 0
     assert sleep("--keep", "drop") == 4
@@ -377,17 +381,17 @@ def test_what_came_from_standard_input_is_not_dropped(folder: Path, plan: Path, 
     assert run(["down", "w", "--quiet"]) == 0
 
 
-def test_a_folder_that_has_gone_is_no_obstacle(folder: Path, plan: Path, tmp_path: Path) -> None:
-    going = tmp_path / "going"
-    going.mkdir()
+def test_sleep_and_wake_work_after_the_folder_of_up_is_removed(folder: Path, plan: Path, tmp_path: Path) -> None:
+    removed = tmp_path / "removed"
+    removed.mkdir()
     up = [sys.executable, "-m", "hipplan", "up", str(plan), "--name", "w", "--quiet"]
-    assert subprocess.run(up, cwd=going, check=False).returncode == 0
-    going.rmdir()
+    assert subprocess.run(up, cwd=removed, check=False).returncode == 0
+    removed.rmdir()
     assert (sleep(), wake()) == (0, 0)
     assert run(["down", "w", "--quiet"]) == 0
 
 
-def test_ps_says_what_sleeps_and_where_its_bytes_are(held: Held, capsys: Any) -> None:
+def test_ps_shows_that_a_holder_sleeps_and_where_its_bytes_are(held: Held, capsys: Any) -> None:
     held()
     assert run(["sleep", "w"]) == 0
     assert "w: asleep; weights, 6MiB in host memory, process" in capsys.readouterr().out
@@ -402,7 +406,7 @@ def test_ps_says_what_sleeps_and_where_its_bytes_are(held: Held, capsys: Any) ->
     assert json.loads(capsys.readouterr().out)["state"] == "ready"
 
 
-def test_verify_knows_that_it_sleeps(held: Held, capsys: Any) -> None:
+def test_verify_finds_no_difference_in_a_sleeping_holder(held: Held, capsys: Any) -> None:
     process = held()["pid"]
     assert sleep() == 0
     assert run(["verify", str(process), "--format", "json"]) == 0
@@ -412,7 +416,7 @@ def test_verify_knows_that_it_sleeps(held: Held, capsys: Any) -> None:
     assert json.loads(capsys.readouterr().out)["checks"] == 3
 
 
-def test_a_holder_that_is_killed_asleep_takes_its_backup_along(held: Held) -> None:
+def test_the_backup_is_freed_when_a_sleeping_holder_is_killed(held: Held) -> None:
     process = held()["pid"]
     assert sleep() == 0
     os.kill(process, signal.SIGKILL)

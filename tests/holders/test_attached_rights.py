@@ -1,4 +1,4 @@
-"""What the plan lets attached processes write: `attached: rw`, with --access and access= over it."""
+"""The rights of attached processes: `attached: rw` in the plan, overruled by --access and access=."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def up(folder: Path, tmp_path: Path) -> Iterator[Up]:
 
 
 def rights(layout: hipplan.Layout, name: str) -> list[str]:
-    """Of both devices, as the driver says."""
+    """The rights of both devices, read from the driver."""
     return [RIGHTS[layout.runtime.access(device, layout[name].address)] for device in (0, 1)]
 
 
@@ -83,7 +83,7 @@ def may_write(layout: hipplan.Layout, name: str) -> bool:
     return True
 
 
-def test_each_object_has_the_access_that_the_plan_gives(up: Up, sim: Simulator) -> None:
+def test_each_object_has_the_rights_of_the_plan(up: Up, sim: Simulator) -> None:
     up()
     with hipplan.attach("w", answer=False) as layout:
         assert rights(layout, "weights") == ["r", "r"]
@@ -103,17 +103,17 @@ def test_one_process_writes_and_another_reads_the_bytes(up: Up, sim: Simulator) 
         assert set(writer.read("mail[1]").tobytes()) == {9}
 
 
-def test_a_refusal_names_the_object_and_what_to_do(up: Up, sim: Simulator) -> None:
+def test_a_refusal_names_the_object_and_has_a_hint(up: Up, sim: Simulator) -> None:
     up()
     with hipplan.attach("w", answer=False) as layout:
-        for refused in (
+        for write in (
             lambda: layout.fill("weights.w", 0.0),
             lambda: layout.write("weights.w", numpy.zeros(1024, "f4")),
             lambda: layout.load("weights.w", "missing.npy"),
             lambda: layout.copy("table.t", "weights.w"),
         ):
             with pytest.raises(ApplyError) as caught:
-                refused()
+                write()
             (error,) = caught.value.diagnostics
             assert error.code == "HP213"
             assert error.summary == "no device may write 'weights.w' here"
@@ -124,7 +124,7 @@ def test_a_refusal_names_the_object_and_what_to_do(up: Up, sim: Simulator) -> No
         assert 'attach without access="r"' in refusal(layout, "cache")[2]
 
 
-def test_r_gives_read_access_to_all(up: Up, sim: Simulator) -> None:
+def test_access_r_makes_all_objects_read_only(up: Up, sim: Simulator) -> None:
     up()
     with hipplan.attach("w", access="r", answer=False) as layout:
         assert not any(may_write(layout, name) for name in (*WRITABLE, "table"))
@@ -133,7 +133,7 @@ def test_r_gives_read_access_to_all(up: Up, sim: Simulator) -> None:
         assert requests.status("w")["attached"][0]["access"] == "r"
 
 
-def test_rw_needs_a_holder_that_allows_it(up: Up, sim: Simulator) -> None:
+def test_access_rw_is_refused_unless_the_holder_allows_it(up: Up, sim: Simulator) -> None:
     up()
     with pytest.raises(HeldError) as caught:
         hipplan.attach("w", access="rw")
@@ -141,7 +141,7 @@ def test_rw_needs_a_holder_that_allows_it(up: Up, sim: Simulator) -> None:
     assert "attached: rw" in caught.value.diagnostics[0].hint
 
 
-def test_rw_gives_write_access_to_all_where_the_holder_allows_it(up: Up, sim: Simulator) -> None:
+def test_access_rw_makes_all_objects_writable_if_the_holder_allows_it(up: Up, sim: Simulator) -> None:
     up("--access", "rw")
     with hipplan.attach("w", access="rw", answer=False) as layout:
         assert all(may_write(layout, name) for name in WRITABLE)
@@ -163,7 +163,7 @@ def test_up_with_access_r_overrules_the_plan(up: Up, sim: Simulator, capsys: Any
         assert "(rw" not in shown
 
 
-def test_what_is_sealed_stays_so_until_a_process_that_may_write_unseals_it(up: Up, sim: Simulator) -> None:
+def test_a_sealed_object_is_read_only_until_a_process_that_may_write_unseals_it(up: Up, sim: Simulator) -> None:
     up()
     with hipplan.attach("w", answer=False) as layout, hipplan.attach("w", addresses="any", answer=False) as other:
         assert rights(layout, "table") == ["r", "none"]
@@ -180,7 +180,7 @@ def test_what_is_sealed_stays_so_until_a_process_that_may_write_unseals_it(up: U
         assert layout.verify().mismatches() == []
 
 
-def test_ps_says_what_attached_processes_may_write(up: Up, sim: Simulator, capsys: Any) -> None:
+def test_ps_shows_what_attached_processes_may_write(up: Up, sim: Simulator, capsys: Any) -> None:
     status = up()
     assert status["access"] == "plan"
     assert status["generations"][0]["writable"] == ["mail[1]", "cache", "table"]
@@ -192,7 +192,7 @@ def test_ps_says_what_attached_processes_may_write(up: Up, sim: Simulator, capsy
         assert "(rw: mail[1], cache, table)" in capsys.readouterr().out
 
 
-def test_a_process_that_may_write_nothing_is_shown_so(up: Up, sim: Simulator) -> None:
+def test_ps_shows_r_for_a_process_that_may_write_nothing(up: Up, sim: Simulator) -> None:
     up(text=PLAN.replace("attached: rw", "attached: r"))
     with hipplan.attach("w", answer=False):
         status = requests.status("w")
@@ -200,7 +200,7 @@ def test_a_process_that_may_write_nothing_is_shown_so(up: Up, sim: Simulator) ->
     assert status["generations"][0]["writable"] == []
 
 
-def test_a_replacement_brings_its_own_rights(up: Up, sim: Simulator, tmp_path: Path) -> None:
+def test_a_replacement_has_the_rights_of_its_own_plan(up: Up, sim: Simulator, tmp_path: Path) -> None:
     up()
     other = tmp_path / "other.yaml"
     other.write_text(PLAN.replace("attached: rw", "attached: r").replace("weights: {", "weights: {attached: rw, "))
@@ -211,11 +211,11 @@ def test_a_replacement_brings_its_own_rights(up: Up, sim: Simulator, tmp_path: P
             assert [name for name in WRITABLE if may_write(new, name)] == ["weights"]
 
 
-def test_verify_sees_access_that_is_not_the_plans(up: Up, sim: Simulator) -> None:
-    """The driver gives write access behind hipplan's back, or takes it."""
+def test_verify_reports_access_that_differs_from_the_plan(up: Up, sim: Simulator) -> None:
+    """Write access is given or revoked by a driver call outside hipplan."""
     up()
     with hipplan.attach("w", answer=False) as layout:
         for name, right in (("weights[0]", "rw"), ("cache[0]", "r")):
             meddling.set_access(layout, name, (0, right), (1, "r"))
-        found = {(check.name, check.desired, check.current) for check in layout.verify().mismatches()}
-        assert found == {("weights[0]", "r", "rw"), ("cache[0]", "rw", "r")}
+        mismatches = {(check.name, check.desired, check.current) for check in layout.verify().mismatches()}
+        assert mismatches == {("weights[0]", "r", "rw"), ("cache[0]", "rw", "r")}

@@ -1,4 +1,4 @@
-"""docs/holders.md: each step is run, with the output that it shows."""
+"""docs/holders.md: each command runs, and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.S 
 UNIT = ROOT / "hipplan" / "holders" / "hipplan@.service"
 
 
-def test_each_step_does_what_the_page_says(folder: Path, tmp_path: Path, shell: dict[str, str]) -> None:  # noqa: F811
+def test_each_command_prints_the_output_on_the_page(folder: Path, tmp_path: Path, shell: dict[str, str]) -> None:  # noqa: F811
     ran = 0
     for kind, body in BLOCKS:
         if kind in ("yaml", "python"):
@@ -33,15 +33,15 @@ def test_each_step_does_what_the_page_says(folder: Path, tmp_path: Path, shell: 
                 ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=shell, timeout=600
             )
             assert (done.returncode, done.stderr) == (code, ""), command
-            said = [line for line in done.stdout.splitlines() if line]
-            assert len(said) == len(shown), done.stdout
-            for line, real in zip(shown, said, strict=True):
-                assert re.fullmatch(".*".join(map(re.escape, line.split("..."))), real), done.stdout
+            printed = [line for line in done.stdout.splitlines() if line]
+            assert len(printed) == len(shown), done.stdout
+            for expected, line in zip(shown, printed, strict=True):
+                assert re.fullmatch(".*".join(map(re.escape, expected.split("..."))), line), done.stdout
             ran += 1
     assert ran >= 10
 
 
-def test_the_unit_of_systemd_holds_until_it_is_stopped(folder: Path, plan: Path, tmp_path: Path) -> None:
+def test_the_systemd_unit_runs_a_holder_until_it_is_stopped(folder: Path, plan: Path, tmp_path: Path) -> None:
     (line,) = re.findall(r"^ExecStart=%h/.local/bin/hipplan (.*)$", UNIT.read_text(), re.M)
     arguments = line.replace("%E/hipplan/%i.yaml", str(plan)).replace("%i", "w").split()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
@@ -56,8 +56,8 @@ def test_the_unit_of_systemd_holds_until_it_is_stopped(folder: Path, plan: Path,
     assert requests.status("w")["pid"] == service.pid
     service.send_signal(signal.SIGTERM)
     assert b"ended" in service.communicate()[1]
-    (kept,) = re.findall(r"^SuccessExitStatus=(\d+)$", UNIT.read_text(), re.M)
-    assert service.returncode == int(kept)
+    (status,) = re.findall(r"^SuccessExitStatus=(\d+)$", UNIT.read_text(), re.M)
+    assert service.returncode == int(status)
     assert not (folder / "hipplan" / "held-w").exists()
 
 
@@ -67,7 +67,7 @@ def test_a_container_attaches_over_a_mounted_folder(
     tmp_path: Path,
     shell: dict[str, str],  # noqa: F811
 ) -> None:
-    """As docs/holders.md mounts it, in mount, process and network namespaces of its own."""
+    """A process in its own mount, process and network namespaces, with the folder mounted as docs/holders.md shows."""
     inside = tmp_path / "inside" / "hipplan"
     inside.mkdir(parents=True)
     script = f'mount --bind "{folder}/hipplan" "{inside}" && exec hipplan attach w -- python -c "$1"'

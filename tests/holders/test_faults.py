@@ -1,4 +1,4 @@
-"""Each driver call of a filler and of whoever attaches fails in turn: nothing is left but what was reported."""
+"""Each driver call of a filler and of an attached process fails in turn: only reported objects leak."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ FILL = {"task": "fill", "beside": {}}
 
 
 class HolderEnd:
-    """What a filler talks to: it hears all, and keeps the last result if it is told to."""
+    """A stand-in for the holder: it sends a request to a filler in this process, and receives its messages."""
 
     def __init__(self, request: Any, descriptors: Sequence[int] = (), *, keeps: bool = False) -> None:
+        """keeps: keep the result and its descriptors in `result`."""
         own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         own_end.setblocking(False)
         self.result = Received({})
@@ -66,7 +67,7 @@ def _ignored(done: int, total: int) -> None:
 
 
 class Fill(Phase):
-    """All that a filler does."""
+    """The whole work of a filler that fills."""
 
     name = "fill"  # type: ignore[assignment]
 
@@ -86,8 +87,8 @@ def _fill(state: HolderEnd) -> None:
     fill(program, chosen, state.filler, locked=False, on_bytes=_ignored, on_progress=_ignored)
 
 
-def _held() -> Received:
-    """What a filler has made: its description, and descriptors of its memory."""
+def _fill_result() -> Received:
+    """The result of a filler: a description of its memory, and descriptors."""
     end = HolderEnd(FILL, keeps=True)
     _fill(end)
     end.close()
@@ -95,13 +96,13 @@ def _held() -> Received:
 
 
 class Save(Phase):
-    """All that a filler does for a holder that goes to sleep."""
+    """The whole work of a filler for a holder that goes to sleep."""
 
     name = "save"  # type: ignore[assignment]
 
     def __init__(self, sim: Simulator) -> None:
         super().__init__(sim)
-        self.held = _held()
+        self.held = _fill_result()
         self.program = self.held.message["made"]["program"]
         self.size = self.held.message["made"]["size"]
 
@@ -124,19 +125,19 @@ class Save(Phase):
         state[1].close()
 
     def close(self) -> None:
-        """Frees the memory that is saved."""
+        """Free the memory whose bytes are saved."""
         self.held.close()
 
 
 def _chunks(backup: Backup) -> list[bytes]:
-    """The bytes of each allocation: of all files, one after the other."""
+    """The bytes of each allocation, which follow one another in the files."""
     assert len(backup.descriptors) > 1
-    whole = b"".join(os.pread(file, os.fstat(file).st_size, 0) for file in backup.descriptors)
-    return [whole[at : at + 2**21] for at in range(0, backup.size, 2**21)]
+    contents = b"".join(os.pread(file, os.fstat(file).st_size, 0) for file in backup.descriptors)
+    return [contents[at : at + 2**21] for at in range(0, backup.size, 2**21)]
 
 
 class Restore(Save):
-    """All that a filler does for a holder that wakes."""
+    """The whole work of a filler for a holder that wakes."""
 
     name = "restore"  # type: ignore[assignment]
 
@@ -170,7 +171,7 @@ class Restore(Save):
 
 
 class Attach(Phase):
-    """One attaches."""
+    """A process attaches."""
 
     name = "attach"  # type: ignore[assignment]
 
@@ -186,7 +187,7 @@ class Attach(Phase):
 
 
 class Detach(Phase):
-    """One lets go."""
+    """A process detaches."""
 
     name = "detach"  # type: ignore[assignment]
 
@@ -199,7 +200,7 @@ class Detach(Phase):
 
 @pytest.fixture(params=RELEASES)
 def quick(sim: Simulator, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    """The simulator as a release of HIP, with retries that do not wait."""
+    """The simulator in the version of a HIP release, with retries that do not wait."""
     sim.runtime.set_retry_pause(0)
     monkeypatch.setattr(generations, "_FILE_MIN", 3 << 20)  # so that an allocation is saved in two files
     with as_release(sim, request.param):
@@ -211,12 +212,12 @@ def quick(sim: Simulator, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 def test_each_call_fails(kept: int, quick: Simulator, phase: type[Phase], mode: str, tmp_path: Path) -> None:
     opened = descriptors(but="hipsim")
-    tried = phase(quick)
-    calls = calls_of(tried, tmp_path / "trace.jsonl")
+    swept = phase(quick)
+    calls = calls_of(swept, tmp_path / "trace.jsonl")
     assert len(calls) > 10
-    sweep_codes(tried, calls, mode)
-    if isinstance(tried, Save):
-        tried.close()
+    sweep_codes(swept, calls, mode)
+    if isinstance(swept, Save):
+        swept.close()
     assert descriptors(but="hipsim") == opened
     until(lambda: attached() == [])
 
@@ -225,8 +226,8 @@ def test_each_call_fails(kept: int, quick: Simulator, phase: type[Phase], mode: 
 def test_each_call_of_a_roll_back_fails(kept: int, quick: Simulator, phase: type[Phase], tmp_path: Path) -> None:
     if not WHOLE and quick.runtime.version >= 7_03_00000:
         pytest.skip("make reliability has both releases")
-    tried = phase(quick)
-    sweep_undo(tried, calls_of(tried, tmp_path / "trace.jsonl"), "hipErrorOutOfMemory")
-    if isinstance(tried, Save):
-        tried.close()
+    swept = phase(quick)
+    sweep_undo(swept, calls_of(swept, tmp_path / "trace.jsonl"), "hipErrorOutOfMemory")
+    if isinstance(swept, Save):
+        swept.close()
     until(lambda: attached() == [])

@@ -1,4 +1,4 @@
-"""A layout that outlives the process that made it: the same names, addresses and bytes in all who attach."""
+"""Holders: `hipplan up`, `down`, `replace` and `ps`, and attach() with the same names, addresses and bytes."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ from tests.conftest import Simulator
 from tests.descriptors import descriptors
 
 WAIT_S = 120.0
-"""For what is stuck; nothing waits so long where all is well."""
+"""A limit for processes that hang."""
 
 Held = Callable[..., dict[str, Any]]
 
 
 def f32(layout: hipplan.Layout, name: str, sim: Simulator) -> set[float]:
-    """The values of a tensor, read behind hipplan's back."""
+    """The values of a tensor, read from the simulator and not by hipplan."""
     piece = layout[name]
     return set(memoryview(sim.read(piece.address, piece.size)).cast("f"))
 
 
-def until(what: Callable[[], object]) -> None:
-    """Waits for something another process does."""
-    end = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < end, "it never comes"
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true that depends on another process."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition stays false"
         time.sleep(0.005)
 
 
 def attached() -> list[int]:
-    return [guest["pid"] for guest in requests.status("w")["attached"]]
+    """Process IDs of the attached processes."""
+    return [client["pid"] for client in requests.status("w")["attached"]]
 
 
 def code(error: Any) -> str:
     return str(error.value.diagnostics[0].code)
 
 
-def test_who_attaches_has_the_same_names_addresses_and_bytes(
+def test_an_attached_layout_has_the_same_names_addresses_and_bytes(
     held: Held, sim: Simulator, plan: Path, tmp_path: Path
 ) -> None:
     held("--var", "value=3")
@@ -74,7 +75,7 @@ def test_who_attaches_has_the_same_names_addresses_and_bytes(
     assert descriptors(but="hipsim") == opened
 
 
-def test_several_attach_at_once(held: Held, sim: Simulator) -> None:
+def test_several_layouts_attach_at_once(held: Held, sim: Simulator) -> None:
     held()
     with hipplan.attach("w") as layout, hipplan.attach("w", addresses="any") as other:
         assert attached() == [os.getpid()] * 2
@@ -82,7 +83,7 @@ def test_several_attach_at_once(held: Held, sim: Simulator) -> None:
         assert f32(layout, "model.b", sim) == f32(other, "model.b", sim) == {2.5}
 
 
-def test_an_address_that_is_taken_refuses_and_any_other_is_allowed_on_request(held: Held, sim: Simulator) -> None:
+def test_attach_fails_if_an_address_is_taken(held: Held, sim: Simulator) -> None:
     held()
     with hipplan.attach("w"):
         with pytest.raises(ApplyError) as caught:
@@ -92,7 +93,7 @@ def test_an_address_that_is_taken_refuses_and_any_other_is_allowed_on_request(he
         assert len(attached()) == 1
 
 
-def test_readers_cannot_write(held: Held, sim: Simulator) -> None:
+def test_attached_processes_cannot_write_by_default(held: Held, sim: Simulator) -> None:
     held()
     with hipplan.attach("w") as layout:
         assert dict(layout["model"].resource.access) == {"gpu.0": "r", "gpu.1": "r"}
@@ -104,7 +105,7 @@ def test_readers_cannot_write(held: Held, sim: Simulator) -> None:
     assert code(refused) == "HP454"
 
 
-def test_writers_are_seen_by_all_where_the_holder_allows_them(held: Held, sim: Simulator) -> None:
+def test_all_processes_see_what_an_attached_process_writes(held: Held, sim: Simulator) -> None:
     held("--access", "rw")
     with hipplan.attach("w", access="rw") as layout, hipplan.attach("w", addresses="any") as other:
         layout.fill("model.a", 9.0)
@@ -114,7 +115,7 @@ def test_writers_are_seen_by_all_where_the_holder_allows_them(held: Held, sim: S
         assert f32(later, "model.a", sim) == {9.0}
 
 
-def test_what_is_attached_is_not_changed_in_place(held: Held, sim: Simulator) -> None:
+def test_an_attached_layout_refuses_changes_of_its_memory(held: Held, sim: Simulator) -> None:
     held("--access", "rw")
     with hipplan.attach("w", access="rw") as layout:
         for change in (
@@ -133,13 +134,13 @@ def test_what_is_attached_is_not_changed_in_place(held: Held, sim: Simulator) ->
         assert layout.verify().mismatches() == []
 
 
-def test_down_is_refused_while_somebody_is_attached(held: Held, sim: Simulator, capsys: Any) -> None:
+def test_down_is_refused_while_a_process_is_attached(held: Held, sim: Simulator, capsys: Any) -> None:
     held()
     with hipplan.attach("w") as layout:
         assert run(["down", "w"]) == 4
-        said = capsys.readouterr().err
-        assert "HP453" in said
-        assert str(os.getpid()) in said
+        errors = capsys.readouterr().err
+        assert "HP453" in errors
+        assert str(os.getpid()) in errors
         assert run(["down", "w", "--wait", "--timeout", "0.05"]) == 4
         assert layout.lost == {}
     until(lambda: attached() == [])
@@ -149,7 +150,7 @@ def test_down_is_refused_while_somebody_is_attached(held: Held, sim: Simulator, 
     assert code(caught) == "HP452"
 
 
-def test_down_waits_and_lets_nobody_in_meanwhile(held: Held, sim: Simulator) -> None:
+def test_while_down_waits_attach_is_refused(held: Held, sim: Simulator) -> None:
     held()
     layout = hipplan.attach("w")
     down = subprocess.Popen([sys.executable, "-m", "hipplan", "down", "w", "--wait"], stdout=subprocess.PIPE)
@@ -163,7 +164,7 @@ def test_down_waits_and_lets_nobody_in_meanwhile(held: Held, sim: Simulator) -> 
     assert down.returncode == 0
 
 
-def test_whoever_waits_for_the_end_may_change_its_mind(held: Held, sim: Simulator) -> None:
+def test_a_down_that_waits_is_cancelled_when_it_is_killed(held: Held, sim: Simulator) -> None:
     held()
     with hipplan.attach("w"):
         down = subprocess.Popen([sys.executable, "-m", "hipplan", "down", "w", "--wait"])
@@ -173,21 +174,19 @@ def test_whoever_waits_for_the_end_may_change_its_mind(held: Held, sim: Simulato
         until(lambda: requests.status("w")["state"] == "ready")
 
 
-def test_those_attached_keep_their_memory_when_the_holder_is_taken_down(
-    held: Held, sim: Simulator, capsys: Any
-) -> None:
+def test_attached_processes_keep_their_memory_after_down_with_force(held: Held, sim: Simulator, capsys: Any) -> None:
     held()
     with hipplan.attach("w") as layout:
         assert run(["down", "w", "--force", "--format", "json"]) == 0
-        said = json.loads(capsys.readouterr().out)
-        assert [one["pid"] for one in said["attached"]] == [os.getpid()]
+        printed = json.loads(capsys.readouterr().out)
+        assert [process["pid"] for process in printed["attached"]] == [os.getpid()]
         assert layout.lost == {"w": "closed"}
         assert f32(layout, "model.b", sim) == {2.5}
         assert layout.verify().mismatches() == []
     assert layout.lost == {}
 
 
-def test_those_attached_keep_their_memory_when_the_holder_is_killed(held: Held, sim: Simulator) -> None:
+def test_attached_processes_keep_their_memory_when_the_holder_is_killed(held: Held, sim: Simulator) -> None:
     process = held()["pid"]
     with hipplan.attach("w") as layout:
         os.kill(process, signal.SIGKILL)
@@ -199,7 +198,7 @@ def test_those_attached_keep_their_memory_when_the_holder_is_killed(held: Held, 
             assert f32(layout, "model.a", sim) == {1.0}
 
 
-def test_a_holder_that_was_killed_is_listed_until_it_is_taken_down(held: Held, capsys: Any) -> None:
+def test_a_killed_holder_is_listed_until_down(held: Held, capsys: Any) -> None:
     os.kill(held()["pid"], signal.SIGKILL)
     until(lambda: [(name, runs) for name, _, runs in names.known() if name == "w"] == [("w", False)])
     assert run(["ps"]) == 0
@@ -208,7 +207,7 @@ def test_a_holder_that_was_killed_is_listed_until_it_is_taken_down(held: Held, c
     assert [name for name, _, _ in names.known() if name == "w"] == []
 
 
-def test_replace_switches_when_all_is_there(held: Held, sim: Simulator, plan: Path) -> None:
+def test_replace_switches_when_all_memory_is_filled(held: Held, sim: Simulator, plan: Path) -> None:
     held()
     with hipplan.attach("w") as layout:
         assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
@@ -225,7 +224,7 @@ def test_replace_switches_when_all_is_there(held: Held, sim: Simulator, plan: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "told"),
+    ("text", "expected", "message"),
     [
         ("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n", 2, "HP101"),
         ("hipplan: 1\nbuffers: {x: {kind: pinned, size: 1MiB}}\n", 2, "HP450"),
@@ -233,14 +232,14 @@ def test_replace_switches_when_all_is_there(held: Held, sim: Simulator, plan: Pa
         ("hipplan: 1\nrequires: {hip: '>=99'}\nregions: {x: {size: 2MiB}}\n", 3, "HP312"),
     ],
 )
-def test_a_replacement_that_fails_leaves_the_old(
-    held: Held, sim: Simulator, tmp_path: Path, capfd: Any, text: str, expected: int, told: str
+def test_the_old_memory_stays_if_replace_fails(
+    held: Held, sim: Simulator, tmp_path: Path, capfd: Any, text: str, expected: int, message: str
 ) -> None:
     held()
     other = tmp_path / "other.yaml"
     other.write_text(text)
     assert run(["replace", "w", str(other)]) == expected
-    assert told in capfd.readouterr().err
+    assert message in capfd.readouterr().err
     status = requests.status("w")
     assert status["state"] == "ready"
     assert status["failed"]
@@ -248,21 +247,21 @@ def test_a_replacement_that_fails_leaves_the_old(
         assert f32(layout, "model.a", sim) == {1.0}
 
 
-def test_what_does_not_fit_beside_the_old_is_refused(folder: Path, tmp_path: Path, capfd: Any) -> None:
+def test_replace_is_refused_if_old_and_new_memory_do_not_fit(folder: Path, tmp_path: Path, capfd: Any) -> None:
     plan = tmp_path / "large.yaml"
     plan.write_text("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 120GiB}}\n")
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
     assert run(["replace", "w", str(plan)]) == 3
-    said = capfd.readouterr().err
-    assert "HP301" in said
-    assert "48GiB more than is free" in said
+    errors = capfd.readouterr().err
+    assert "HP301" in errors
+    assert "48GiB more than is free" in errors
     assert run(["down", "w", "--quiet"]) == 0
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
     assert run(["down", "w", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "told"),
+    ("text", "expected", "message"),
     [
         ("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n", 2, "HP101"),
         (
@@ -275,13 +274,13 @@ def test_what_does_not_fit_beside_the_old_is_refused(folder: Path, tmp_path: Pat
         ("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 1TiB}}\n", 3, "HP301"),
     ],
 )
-def test_what_cannot_be_held_is_refused_and_leaves_nothing(
-    folder: Path, tmp_path: Path, capfd: Any, text: str, expected: int, told: str
+def test_up_fails_without_leftovers_for_a_plan_that_cannot_be_held(
+    folder: Path, tmp_path: Path, capfd: Any, text: str, expected: int, message: str
 ) -> None:
     plan = tmp_path / "other.yaml"
     plan.write_text(text)
     assert run(["up", str(plan), "--name", "w"]) == expected
-    assert told in capfd.readouterr().err
+    assert message in capfd.readouterr().err
     assert [*names.known()] == []
     assert [*(folder / "hipplan").iterdir()] == []
 
@@ -295,7 +294,7 @@ def test_a_name_has_one_holder(held: Held, plan: Path, capfd: Any) -> None:
     assert requests.status("w")["pid"] == process
 
 
-def test_a_command_finds_its_holder_by_the_environment(held: Held) -> None:
+def test_a_command_of_hipplan_attach_finds_its_holder_in_the_environment(held: Held) -> None:
     held()
     script = "import hipplan; print(hipplan.attach()['model.a'].shape)"
     command = [sys.executable, "-m", "hipplan", "attach", "w", "--", sys.executable, "-c", script]
@@ -309,26 +308,26 @@ def test_a_holder_is_found_by_the_path_of_its_socket(held: Held, folder: Path, s
         assert f32(layout, "model.b", sim) == {2.5}
 
 
-def test_whoever_attaches_waits_until_all_is_filled(folder: Path, plan: Path, sim: Simulator) -> None:
+def test_attach_waits_until_all_memory_is_filled(folder: Path, plan: Path, sim: Simulator) -> None:
     assert run(["up", str(plan), "--name", "w", "--no-wait", "--quiet"]) == 0
     with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
 
-def test_ps_says_what_is_held(held: Held, capsys: Any) -> None:
+def test_ps_shows_what_is_held(held: Held, capsys: Any) -> None:
     process = held()["pid"]
     assert run(["ps", "--format", "json"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)["holders"]
-    assert (one["name"], one["state"], one["pid"], one["context_bytes"]) == ("w", "ready", process, 0)
-    assert one["generations"][0]["bytes"] == {"gpu.0": 4 << 20, "gpu.1": 2 << 20}
+    (status,) = json.loads(capsys.readouterr().out)["holders"]
+    assert (status["name"], status["state"], status["pid"], status["context_bytes"]) == ("w", "ready", process, 0)
+    assert status["generations"][0]["bytes"] == {"gpu.0": 4 << 20, "gpu.1": 2 << 20}
     assert run(["ps"]) == 0
-    said = capsys.readouterr().out
-    assert "w: ready" in said
-    assert one["log"] in said
+    printed = capsys.readouterr().out
+    assert "w: ready" in printed
+    assert status["log"] in printed
 
 
-def test_verify_works_on_both_sides(held: Held, capsys: Any) -> None:
+def test_verify_works_for_holders_and_attached_processes(held: Held, capsys: Any) -> None:
     process = held()["pid"]
     script = "import hipplan, sys; layout = hipplan.attach('w'); print('ready', flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -338,13 +337,13 @@ def test_verify_works_on_both_sides(held: Held, capsys: Any) -> None:
         assert client.stdout.readline() == "ready\n"
         assert run(["verify", "--list", "--format", "json"]) == 0
         assert {*json.loads(capsys.readouterr().out)["processes"]} >= {process, client.pid}
-        for one, checks in ((process, 3), (client.pid, 9)):
-            assert run(["verify", str(one), "--format", "json"]) == 0
+        for number, checks in ((process, 3), (client.pid, 9)):
+            assert run(["verify", str(number), "--format", "json"]) == 0
             assert json.loads(capsys.readouterr().out)["checks"] >= checks
         client.communicate()
 
 
-def test_a_forked_child_neither_keeps_nor_ends_what_its_parent_has_attached(held: Held, sim: Simulator) -> None:
+def test_a_forked_child_neither_keeps_nor_ends_the_attachment_of_its_parent(held: Held, sim: Simulator) -> None:
     held()
     layout = hipplan.attach("w")
     child = os.fork()
@@ -358,14 +357,16 @@ def test_a_forked_child_neither_keeps_nor_ends_what_its_parent_has_attached(held
     os.waitpid(child, 0)
 
 
-def test_addresses_that_are_taken_in_the_filler_are_the_drivers(folder: Path, tmp_path: Path, sim: Simulator) -> None:
-    """Where no plan or lock chooses them: here two ranges of the plan itself meet."""
+def test_the_driver_chooses_addresses_if_the_chosen_ones_are_taken(
+    folder: Path, tmp_path: Path, sim: Simulator
+) -> None:
+    """Here a reservation of the plan has the address that hipplan would choose for the region."""
     from hipplan.program.window import start_for
 
-    base = start_for("meets")
+    base = start_for("overlap")
     plan = tmp_path / "plan.yaml"
     plan.write_text(f"""hipplan: 1
-name: meets
+name: overlap
 devices: {{gpu: {{count: 1}}}}
 allocations: {{a: {{device: gpu.0, size: 2MiB}}}}
 reservations:
@@ -381,7 +382,9 @@ regions: {{model: {{device: gpu.0, size: 2MiB}}}}
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 4
 
 
-def test_a_lock_says_where_all_of_it_is(folder: Path, plan: Path, tmp_path: Path, sim: Simulator, capfd: Any) -> None:
+def test_a_holder_has_the_addresses_of_a_lock(
+    folder: Path, plan: Path, tmp_path: Path, sim: Simulator, capfd: Any
+) -> None:
     lock = tmp_path / "plan.lock"
     arguments = ["lock", str(plan), "--runtime", "sim", "--address-base", "0x6c0000000000", "-o", str(lock), "--quiet"]
     assert run(arguments) == 0
@@ -393,7 +396,7 @@ def test_a_lock_says_where_all_of_it_is(folder: Path, plan: Path, tmp_path: Path
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
 
-def test_what_the_plan_seals_is_sealed_for_writers_too(folder: Path, plan: Path, sim: Simulator) -> None:
+def test_sealed_memory_is_read_only_for_writers_until_they_unseal_it(folder: Path, plan: Path, sim: Simulator) -> None:
     plan.write_text(plan.read_text().replace("    chunk: 2MiB\n", "    chunk: 2MiB\n    seal: true\n"))
     assert run(["up", str(plan), "--name", "w", "--quiet", "--access", "rw"]) == 0
     with hipplan.attach("w", access="rw", answer=False) as layout:
@@ -407,47 +410,47 @@ def test_what_the_plan_seals_is_sealed_for_writers_too(folder: Path, plan: Path,
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
 
-@pytest.mark.parametrize(("visible", "said"), [("1,0", "{1.0} 7"), ("1", "HP454"), ("0", "HP454")])
-def test_devices_are_known_by_their_uuids(held: Held, visible: str, said: str) -> None:
-    """Whatever numbers they have for whoever attaches, who must see those that hold memory."""
+@pytest.mark.parametrize(("visible", "printed"), [("1,0", "{1.0} 7"), ("1", "HP454"), ("0", "HP454")])
+def test_devices_are_identified_by_their_uuids(held: Held, visible: str, printed: str) -> None:
+    """Their ordinals may differ in the attached process, which must see all devices that hold memory."""
     held()
     script = (
         "import hipplan\n"
         "try:\n"
         "    layout = hipplan.attach('w')\n"
-        "    values = {float(one) for one in layout.read('model.a').ravel()}\n"
+        "    values = {float(value) for value in layout.read('model.a').ravel()}\n"
         "    print(values, layout.read('range[0]').max(), len(layout.drift()) or '')\n"
         "except hipplan.HeldError as error:\n"
         "    print(error.diagnostics[0].code)\n"
     )
     environment = os.environ | {"HIP_VISIBLE_DEVICES": visible}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.strip() == said
+    assert done.stdout.strip() == printed
 
 
-def test_ranges_are_as_large_as_cuda_takes_addresses_for(held: Held, sim: Simulator) -> None:
-    """It ignores hints for less: docs/hardware.md."""
+def test_ranges_are_large_enough_for_cuda_to_accept_addresses(held: Held, sim: Simulator) -> None:
+    """CUDA ignores the requested address of a smaller range: docs/hardware.md."""
     held()
     with hipplan.attach("w", answer=False) as layout:
         assert layout["range"].size == 256 << 20
         assert (layout["range"].resource.asked, layout["model"].size) == (8 << 20, 4 << 20)
 
 
-def test_what_fails_when_nobody_waits_is_listed_with_its_log(folder: Path, tmp_path: Path, capsys: Any) -> None:
+def test_ps_lists_the_log_of_a_failed_up_with_no_wait(folder: Path, tmp_path: Path, capsys: Any) -> None:
     plan = tmp_path / "wrong.yaml"
     plan.write_text("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n")
     assert run(["up", str(plan), "--name", "w", "--no-wait", "--quiet"]) in (0, 4)  # 4: it has failed by now
     until(lambda: not any(runs for _, _, runs in names.known()))
     assert run(["ps", "--format", "json"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)["holders"]
-    assert one["state"] == "failed"
-    assert "HP101" in Path(one["log"]).read_text()
+    (status,) = json.loads(capsys.readouterr().out)["holders"]
+    assert status["state"] == "failed"
+    assert "HP101" in Path(status["log"]).read_text()
     assert run(["down", "w", "--quiet"]) == 0
     assert [*names.known()] == []
 
 
 @pytest.mark.parametrize("option", ["--filler=5000", "--filler=-1", "--starter=5000", f"--starter={2**70}"])
-def test_options_for_hipplan_itself_are_wrong_usage(folder: Path, plan: Path, option: str, capsys: Any) -> None:
+def test_internal_options_are_refused(folder: Path, plan: Path, option: str, capsys: Any) -> None:
     assert run(["up", str(plan), "--name", "w", option]) == 2
     assert "hipplan itself" in capsys.readouterr().err
     assert [*names.known()] == []

@@ -1,4 +1,4 @@
-"""What a holder may hear from a process of the same user that is broken or hostile: it goes on, and holds the same."""
+"""Invalid messages from a broken or hostile process of the same user: a holder keeps running and keeps its memory."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def files(process: int) -> int:
     return len([*Path(f"/proc/{process}/fd").iterdir()])
 
 
-def ended(one: socket.socket) -> bool:
-    """Whether the holder has closed its end, now or in a moment."""
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the other end closes a connection; TimeoutError if it does not."""
     try:
-        while one.recv(1 << 17):
+        while connection.recv(1 << 17):
             continue
     except ConnectionError:
         pass
@@ -58,11 +58,11 @@ def ended(one: socket.socket) -> bool:
 
 
 def text(message: Any) -> list[Packet]:
-    said = strict_json.dumps(message).encode()
-    return [head(len(said)), b"J" + said]
+    encoded = strict_json.dumps(message).encode()
+    return [head(len(encoded)), b"J" + encoded]
 
 
-NONSENSE: list[Sequence[Packet]] = [
+INVALID: list[Sequence[Packet]] = [
     [b"x"],
     [b"H"],
     [b"H" + b"1" * 100],
@@ -82,15 +82,15 @@ NONSENSE: list[Sequence[Packet]] = [
 ]
 
 
-@pytest.mark.parametrize("packets", NONSENSE)
-def test_nonsense_is_the_end_of_its_connection(
+@pytest.mark.parametrize("packets", INVALID)
+def test_invalid_packets_end_their_connection(
     kept: int, link: Callable[[], socket.socket], packets: Sequence[Packet]
 ) -> None:
     opened = files(kept)
-    one = link()
-    with contextlib.suppress(BrokenPipeError):  # it has ended before the last packet
-        send(one, packets)
-    assert ended(one)
+    connection = link()
+    with contextlib.suppress(BrokenPipeError):  # the holder has closed it before the last packet
+        send(connection, packets)
+    assert is_closed(connection)
     until(lambda: files(kept) <= opened)
     assert requests.status("w")["state"] == "ready"
 
@@ -127,7 +127,7 @@ def test_nonsense_is_the_end_of_its_connection(
         {"want": "wake", "options": []},
     ],
 )
-def test_a_wrong_request_is_refused(link: Callable[[], socket.socket], request_: Any) -> None:
+def test_an_invalid_request_is_refused(link: Callable[[], socket.socket], request_: Any) -> None:
     line = names.connect("w")
     with pytest.raises(HeldError) as caught:
         requests.send_request(line, "w", request_, time.monotonic() + WAIT_S)
@@ -147,46 +147,47 @@ def test_a_replacement_that_cannot_be_started_is_refused(kept: int, sim: Simulat
         assert f32(layout, "model.b", sim) == {2.5}
 
 
-def test_who_says_nothing_makes_room_for_others(kept: int, link: Callable[[], socket.socket]) -> None:
+def test_a_connection_without_a_request_is_closed_for_a_new_one(kept: int, link: Callable[[], socket.socket]) -> None:
     opened = files(kept)
     silent = [link() for _ in range(100)]
     with hipplan.attach("w"):
         assert attached() == [os.getpid()]
-    assert ended(silent[0])
-    for one in silent:
-        one.close()
+    assert is_closed(silent[0])
+    for connection in silent:
+        connection.close()
     until(lambda: files(kept) <= opened)
 
 
-def test_who_does_not_read_its_answer_keeps_nobody_waiting(link: Callable[[], socket.socket], sim: Simulator) -> None:
-    deaf = [link() for _ in range(20)]
-    for one in deaf:
-        send(one, text({"want": "attach", "access": "r"}))
+def test_clients_that_do_not_read_their_answers_delay_no_other(
+    link: Callable[[], socket.socket], sim: Simulator
+) -> None:
+    for connection in [link() for _ in range(20)]:
+        send(connection, text({"want": "attach", "access": "r"}))
     with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
 
 
-def test_who_is_attached_and_talks_on_is_not_attached_any_more(link: Callable[[], socket.socket]) -> None:
-    one = link()
-    send(one, text({"want": "attach", "access": "r"}))
-    kinds, came = b"", 0
+def test_an_attached_client_that_sends_more_is_detached(link: Callable[[], socket.socket]) -> None:
+    connection = link()
+    send(connection, text({"want": "attach", "access": "r"}))
+    kinds, count = b"", 0
     while kinds.count(b"F") < 1:
-        packet, beside, _, _ = one.recvmsg(1 << 17, 4096)
+        packet, ancillary, _, _ = connection.recvmsg(1 << 17, 4096)
         kinds += packet[:1]
-        for _, _, data in beside:
-            rights = array.array("i")
-            rights.frombytes(data)
-            came += len(rights)
-            for number in rights:
-                os.close(number)
-    assert came == 3
-    one.send(b"A")
+        for _, _, data in ancillary:
+            received = array.array("i")
+            received.frombytes(data)
+            count += len(received)
+            for descriptor in received:
+                os.close(descriptor)
+    assert count == 3
+    connection.send(b"A")
     until(lambda: attached() == [os.getpid()])
-    one.send(b"what else is there?")
+    connection.send(b"an unexpected packet")
     until(lambda: attached() == [])
 
 
-def test_a_folder_that_others_may_enter_is_not_used(
+def test_a_folder_that_other_users_may_enter_is_not_used(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (folder / "hipplan").mkdir(0o755)
@@ -198,26 +199,26 @@ def test_a_folder_that_others_may_enter_is_not_used(
 
 
 @pytest.fixture
-def liar(folder: Path) -> Iterator[Callable[[Sequence[Packet]], None]]:
-    """A holder "w" that says what it is told to say, once somebody asks."""
+def false_holder(folder: Path) -> Iterator[Callable[[Sequence[Packet]], None]]:
+    """false_holder(packets): starts a holder "w" that answers its first request with these packets."""
     import threading
 
     (folder / "hipplan").mkdir(0o700)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    door.bind(str(folder / "hipplan" / "held-w"))
-    door.listen()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(folder / "hipplan" / "held-w"))
+    listener.listen()
     threads = []
 
-    def say(packets: Sequence[Packet]) -> None:
+    def start(packets: Sequence[Packet]) -> None:
         def serve() -> None:
-            one, _ = door.accept()
-            with one:
-                one.recv(1 << 17)
-                one.recv(1 << 17)
-                send(one, packets)
-                one.settimeout(WAIT_S)
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 17)
+                connection.recv(1 << 17)
+                send(connection, packets)
+                connection.settimeout(WAIT_S)
                 try:
-                    while one.recv(1 << 17):
+                    while connection.recv(1 << 17):
                         continue
                 except OSError:
                     pass
@@ -225,21 +226,21 @@ def liar(folder: Path) -> Iterator[Callable[[Sequence[Packet]], None]]:
         threads.append(threading.Thread(target=serve))
         threads[-1].start()
 
-    yield say
+    yield start
     for thread in threads:
         thread.join(WAIT_S)
-    door.close()
+    listener.close()
 
 
-def made(access: str = "r", **changed: Any) -> list[Packet]:
-    """An answer to attach: of a program that is one, or is not. access: what this process has."""
+def attach_answer(access: str = "r", **changed: Any) -> list[Packet]:
+    """An answer to an attach request. access: the right in the answer. changed: keys of the description to replace."""
     from hipplan.program import held, written
 
     program = hipplan.compile(
         {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"x": {"size": "2MiB"}}}, "sim-2"
     )
-    whole = held.held_program(held.with_addresses(held.holdable(program)), {"x": 0x680000000000})
-    answer = {"made": {"program": written.write(whole), "family": "sim", **changed}, "access": access, "allows": "plan"}
+    kept = held.held_program(held.with_addresses(held.holdable(program)), {"x": 0x680000000000})
+    answer = {"made": {"program": written.write(kept), "family": "sim", **changed}, "access": access, "allows": "plan"}
     encoded = strict_json.dumps(answer).encode()
     return [head(len(encoded), 1), b"J" + encoded, (b"F", 1)]
 
@@ -247,36 +248,38 @@ def made(access: str = "r", **changed: Any) -> list[Packet]:
 @pytest.mark.parametrize(
     ("packets", "expected"),
     [
-        *((packets, "HP455") for packets in NONSENSE[:3]),
+        *((packets, "HP455") for packets in INVALID[:3]),
         (text({}), "HP455"),
         (text({"made": []}), "HP455"),
         (text({"made": {"program": 1}}), "HP455"),
         (text({"refused": {}}), "HP455"),
         (text({"refused": {"code": "HP454", "summary": "no", "why": "", "hint": ""}}), "HP454"),
-        (made(program="{}"), "HP028"),
-        (made(program="[" * 10_000), "HP028"),
-        (made(family="cuda"), "HP454"),
-        (made(access="rw"), "HP455"),  # more than was asked for
-        (made(), "HP401"),  # the descriptor is of no memory
+        (attach_answer(program="{}"), "HP028"),
+        (attach_answer(program="[" * 10_000), "HP028"),
+        (attach_answer(family="cuda"), "HP454"),
+        (attach_answer(access="rw"), "HP455"),  # a higher right than requested
+        (attach_answer(), "HP401"),  # the descriptor is not of memory
     ],
 )
-def test_a_holder_that_lies_is_an_error_and_nothing_is_mapped(
-    liar: Callable[[Sequence[Packet]], None], sim: Simulator, packets: Sequence[Packet], expected: str
+def test_attach_raises_for_an_invalid_answer_and_maps_nothing(
+    false_holder: Callable[[Sequence[Packet]], None], sim: Simulator, packets: Sequence[Packet], expected: str
 ) -> None:
     opened = descriptors(but="hipsim")
-    liar(packets)
+    false_holder(packets)
     with pytest.raises(HipplanError) as caught:
         attach("w", answer=False, runtime="sim" if expected != "HP454" else None)
     assert code(caught) == expected
-    until(lambda: descriptors(but="hipsim") == opened)  # the liar is a thread of this process
+    until(lambda: descriptors(but="hipsim") == opened)  # the false holder is a thread of this process
     assert sim.alive() == set()
 
 
-def test_descriptors_that_are_missing_are_an_error(liar: Callable[[Sequence[Packet]], None], sim: Simulator) -> None:
-    packets = made()
-    said = packets[1]
-    assert isinstance(said, bytes)
-    liar([b"H" + HEAD.pack(len(said) - 1, 0), said])
+def test_attach_raises_for_missing_descriptors(
+    false_holder: Callable[[Sequence[Packet]], None], sim: Simulator
+) -> None:
+    packets = attach_answer()
+    encoded = packets[1]
+    assert isinstance(encoded, bytes)
+    false_holder([b"H" + HEAD.pack(len(encoded) - 1, 0), encoded])
     with pytest.raises(HeldError) as caught:
         attach("w", answer=False)
     assert code(caught) == "HP455"

@@ -1,4 +1,4 @@
-"""What ends while a holder fills: whoever waits for it, the terminal, the holder itself."""
+"""A signal, `hipplan down` or another `up` while a holder fills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.pauses import Pause
 
 
 def command(*arguments: str, faults: str = "", errors: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """faults: of the simulator of a filler. errors: where standard error goes."""
+    """Start hipplan. faults: HIPSIM_FAIL, which a filler's simulator reads. errors: where standard error goes."""
     environment = os.environ | ({"HIPSIM_FAIL": faults} if faults else {})
     return subprocess.Popen([sys.executable, "-m", "hipplan", *arguments], stderr=errors, env=environment)
 
@@ -29,22 +29,22 @@ def state() -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_who_interrupts_up_leaves_nothing(folder: Path, plan: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_up_leaves_no_process(folder: Path, plan: Path, tmp_path: Path, number: signal.Signals) -> None:
     pause = Pause(tmp_path, "hipMemMap@2")
     up = command("up", str(plan), "--name", "w", faults=pause.rule, errors=subprocess.PIPE)
     with pause.under_way():
         assert state() == "filling"
         up.send_signal(number)
         until(lambda: state() == "ending")
-        assert state() == "ending"  # by now the filler has been told
-    said = up.communicate()[1]
-    assert b"SIGTERM: rolled back" in said  # the holder's word to the filler
+        assert state() == "ending"  # by now the filler has its signal
+    errors = up.communicate()[1]
+    assert b"SIGTERM: rolled back" in errors  # the holder sends SIGTERM to the filler
     assert up.returncode == 128 + number
     until(lambda: not about(plan))
     assert [name for name, _, runs in names.known() if runs] == []
 
 
-def test_down_while_it_fills_is_the_end_of_both(folder: Path, plan: Path, tmp_path: Path) -> None:
+def test_down_during_a_fill_ends_holder_and_filler(folder: Path, plan: Path, tmp_path: Path) -> None:
     pause = Pause(tmp_path, "hipMemMap@2")
     up = command("up", str(plan), "--name", "w", faults=pause.rule)
     with pause.under_way():
@@ -54,7 +54,7 @@ def test_down_while_it_fills_is_the_end_of_both(folder: Path, plan: Path, tmp_pa
     until(lambda: not about(plan))
 
 
-def test_the_end_of_whoever_waits_does_not_stop_the_filling(
+def test_the_fill_continues_after_the_waiting_up_is_killed(
     folder: Path, plan: Path, tmp_path: Path, sim: Simulator
 ) -> None:
     pause = Pause(tmp_path, "hipMemMap@2")
@@ -68,7 +68,7 @@ def test_the_end_of_whoever_waits_does_not_stop_the_filling(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_who_interrupts_replace_leaves_the_old(
+def test_an_interrupted_replace_keeps_the_old_memory(
     folder: Path, plan: Path, tmp_path: Path, sim: Simulator, number: signal.Signals
 ) -> None:
     pause = Pause(tmp_path, "hipMemMap@4")  # the first filler makes three
@@ -78,7 +78,7 @@ def test_who_interrupts_replace_leaves_the_old(
     replace = command("replace", "w", str(more))
     with pause.under_way():
         assert state() == "replacing"
-        assert command("replace", "w", str(plan)).wait() == 4  # one at a time
+        assert command("replace", "w", str(plan)).wait() == 4  # only one task at a time
         replace.send_signal(number)
         replace.wait()
     assert replace.returncode == (130 if number == signal.SIGINT else -9)
@@ -90,8 +90,8 @@ def test_who_interrupts_replace_leaves_the_old(
     assert command("down", "w", "--wait", "--quiet").wait() == 0
 
 
-def test_ps_says_how_much_is_there(folder: Path, plan: Path, tmp_path: Path) -> None:
-    pause = Pause(tmp_path, "hipMemUnmap@1")  # all is filled by then, and the filler frees its own
+def test_ps_shows_how_much_is_filled(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemUnmap@1")  # all memory is filled by then, and the filler closes its layout
     up = command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule)
     with pause.under_way():
         status = requests.status("w")
@@ -102,15 +102,15 @@ def test_ps_says_how_much_is_there(folder: Path, plan: Path, tmp_path: Path) -> 
     assert command("down", "w", "--quiet").wait() == 0
 
 
-def test_of_two_that_start_at_once_one_has_the_name(folder: Path, plan: Path) -> None:
+def test_of_two_holders_started_at_once_one_gets_the_name(folder: Path, plan: Path) -> None:
     both = [command("up", str(plan), "--name", "w", "--quiet") for _ in range(2)]
-    assert sorted(one.wait() for one in both) == [0, 4]
+    assert sorted(process.wait() for process in both) == [0, 4]
     assert state() == "ready"
     assert command("down", "w", "--quiet").wait() == 0
     until(lambda: not about(plan))
 
 
-def test_attach_waits_until_all_is_filled(folder: Path, plan: Path, tmp_path: Path) -> None:
+def test_hipplan_attach_waits_until_all_memory_is_filled(folder: Path, plan: Path, tmp_path: Path) -> None:
     pause = Pause(tmp_path, "hipMemMap@2")
     assert command("up", str(plan), "--name", "w", "--no-wait", "--quiet", faults=pause.rule).wait() == 0
     with pause.under_way():
@@ -122,7 +122,7 @@ def test_attach_waits_until_all_is_filled(folder: Path, plan: Path, tmp_path: Pa
     assert command("down", "w", "--quiet").wait() == 0
 
 
-def test_a_folder_that_cannot_be_used_is_an_error(
+def test_a_name_without_a_usable_folder_is_an_error(
     folder: Path, plan: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hipplan.processes.folders._runtime_folders", list)
@@ -132,11 +132,11 @@ def test_a_folder_that_cannot_be_used_is_an_error(
     assert caught.value.diagnostics[0].code == "HP451"
 
 
-def test_a_working_folder_that_goes_away_is_an_error(folder: Path, plan: Path, tmp_path: Path) -> None:
-    going = tmp_path / "going"
-    going.mkdir()
-    script = f'rmdir "{going}"; exec "{sys.executable}" -m hipplan up "{plan}" --name w'
-    done = subprocess.run(["sh", "-c", script], cwd=going, capture_output=True, text=True, check=False)
+def test_up_in_a_removed_working_folder_is_an_error(folder: Path, plan: Path, tmp_path: Path) -> None:
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    script = f'rmdir "{removed}"; exec "{sys.executable}" -m hipplan up "{plan}" --name w'
+    done = subprocess.run(["sh", "-c", script], cwd=removed, capture_output=True, text=True, check=False)
     assert done.returncode in (2, 4)
     assert "Traceback" not in done.stderr
     assert [name for name, _, runs in names.known() if runs] == []

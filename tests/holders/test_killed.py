@@ -1,4 +1,4 @@
-"""Holders and fillers that are killed at any message: an error, the name is free at once, and no process stays."""
+"""Holders and fillers are killed at any message: an error, the name is free at once, and no process is left."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ regions: {model: {device: gpu.0, tensors: {b: {dtype: f32, shape: [16]}}}}
 contents: {model.b: {value: 2.5}}
 """
 MOST = 40
-"""Messages, which nothing comes near to."""
+"""More packets than any process here sends and receives."""
 
 
 @pytest.fixture
 def path(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A plan, and processes that can be killed; none of them is there at the end."""
+    """A plan, whose holder and fillers can be killed; no process of it may run at the end."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "killing"))
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
@@ -38,44 +38,45 @@ def path(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def about(plan: Path) -> list[int]:
-    """Processes whose command names the plan."""
-    found = []
+    """Process IDs whose command lines contain the plan's path."""
+    processes = []
     for process in Path("/proc").iterdir():
         try:
             if process.name.isdigit() and str(plan).encode() in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
+                processes.append(int(process.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
-def killed(monkeypatch: pytest.MonkeyPatch, role: str, number: int) -> None:
+def kill_before(monkeypatch: pytest.MonkeyPatch, role: str, number: int) -> None:
+    """Have a holder or filler that starts from now on killed before this packet."""
     points[f"{role}s that are killed"] += 1
     monkeypatch.setenv("HOLDERS_KILL", f"{role}:{number}")
 
 
 @pytest.mark.parametrize("role", ["filler", "holder"])
-def test_up_is_an_error_wherever_one_of_its_processes_is_killed(
+def test_up_fails_if_its_holder_or_filler_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], role: str
 ) -> None:
     for number in range(1, MOST, 1 if WHOLE else 2):
-        killed(monkeypatch, role, number)
+        kill_before(monkeypatch, role, number)
         code = run(["up", str(path), "--name", "w"])
-        said = capfd.readouterr()
+        errors = capfd.readouterr().err
         if code == 0:
             break
-        assert code == 4, said.err
-        assert "signal 9" in said.err or "HP455" in said.err
+        assert code == 4, errors
+        assert "signal 9" in errors or "HP455" in errors
         until(lambda: not about(path))
         until(lambda: not any(runs for _, _, runs in names.known()))
         names.remove_leftovers("w")
     assert 5 < number < MOST - 1
-    assert run(["down", "w", "--quiet"]) == (4 if role == "holder" else 0)  # killed at its next message
+    assert run(["down", "w", "--quiet"]) == (4 if role == "holder" else 0)  # the holder is killed at its next packet
     until(lambda: not any(runs for _, _, runs in names.known()))
     names.remove_leftovers("w")
 
 
-def test_a_filler_that_is_killed_while_it_replaces_leaves_the_old(
+def test_the_old_memory_stays_if_the_filler_of_a_replace_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sim: Simulator
 ) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")
@@ -86,11 +87,11 @@ def test_a_filler_that_is_killed_while_it_replaces_leaves_the_old(
         points["fillers that are killed"] += 1
         (path.parent / "kill").write_text(f"filler:{number}")
         code = run(["replace", "w", str(path), "--quiet"])
-        said = capfd.readouterr().err
+        errors = capfd.readouterr().err
         if code == 0:
             break
         assert code == 4
-        assert "signal 9" in said
+        assert "signal 9" in errors
         until(lambda: len([*Path(f"/proc/{process}/fd").iterdir()]) <= opened)
         with hipplan.attach("w", answer=False) as layout:
             assert f32(layout, "model.b", sim) == {2.5}
@@ -100,7 +101,7 @@ def test_a_filler_that_is_killed_while_it_replaces_leaves_the_old(
 
 
 @pytest.mark.parametrize("verb", ["sleep", "wake"])
-def test_a_filler_that_is_killed_changes_nothing(
+def test_sleep_or_wake_changes_nothing_if_the_filler_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sim: Simulator, verb: str
 ) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")
@@ -113,11 +114,11 @@ def test_a_filler_that_is_killed_changes_nothing(
         points["fillers that are killed"] += 1
         (path.parent / "kill").write_text(f"filler:{number}")
         code = run([verb, "w", "--quiet"])
-        said = capfd.readouterr().err
+        errors = capfd.readouterr().err
         if code == 0:
             break
         assert code == 4
-        assert "signal 9" in said
+        assert "signal 9" in errors
         now = requests.status("w")
         assert (now["state"], now["asleep"]) == (before["state"], before["asleep"])
         until(lambda: len([*Path(f"/proc/{before['pid']}/fd").iterdir()]) <= opened)
@@ -130,9 +131,7 @@ def test_a_filler_that_is_killed_changes_nothing(
 
 
 @pytest.mark.parametrize("verb", ["sleep", "wake"])
-def test_a_holder_that_is_killed_while_it_sleeps_or_wakes_is_an_error(
-    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_sleep_or_wake_fails_if_the_holder_is_killed(path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")
     for number in range(1, MOST, 1 if WHOLE else 3):
         points["holders that are killed"] += 1
@@ -155,7 +154,7 @@ def test_a_holder_that_is_killed_while_it_sleeps_or_wakes_is_an_error(
     names.remove_leftovers("w")
 
 
-def test_who_attaches_to_a_holder_that_is_killed_has_all_or_an_error(
+def test_attach_succeeds_or_fails_completely_if_the_holder_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, sim: Simulator
 ) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")

@@ -1,4 +1,4 @@
-"""Clients that are killed at any message, or come and go at random, cost a holder nothing."""
+"""Clients are killed at any message, or attach and end at random; the holder keeps no descriptor of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import WHOLE
 from tests.faults.harness import points
-from tests.holders.clients import Found, Task, result, start
+from tests.holders.clients import Outcome, Task, result, start
 from tests.holders.test_holders import attached, until
 
 CLIENTS = 100
@@ -24,43 +24,43 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "HIPPLAN_RUNTIME")}
 
 
-def run(task: Task) -> Found | None:
+def run(task: Task) -> Outcome | None:
     return result(*start(task, environment()))
 
 
-def test_a_client_that_is_killed_at_any_message_costs_nothing(kept: int) -> None:
-    whole = run(Task("w"))
-    assert whole is not None
-    assert whole.ok
+def test_a_client_that_is_killed_at_any_message_is_detached(kept: int) -> None:
+    complete = run(Task("w"))
+    assert complete is not None
+    assert complete.ok
     until(lambda: attached() == [])
     opened = files(kept)
-    for packet in range(1, whole.packets + 1):
+    for packet in range(1, complete.packets + 1):
         points["clients that are killed"] += 1
         run(Task("w", packet))
         until(lambda: attached() == [])
         until(lambda: files(kept) <= opened)
     again = run(Task("w"))
-    assert again == whole
+    assert again == complete
 
 
 @pytest.mark.parametrize("seed", range(5 if WHOLE else 1))
-def test_a_hundred_clients_come_and_vanish_at_random(kept: int, seed: int) -> None:
-    chance = random.Random(seed)
+def test_a_hundred_clients_attach_and_end_at_random(kept: int, seed: int) -> None:
+    generator = random.Random(seed)
     first = run(Task("w"))
     assert first is not None
     until(lambda: attached() == [])
-    opened, running, done = files(kept), [], list[Found]()
+    opened, running, outcomes = files(kept), [], list[Outcome]()
     for _ in range(CLIENTS):
-        packet = chance.choice((0, 0, 0, chance.randint(1, first.packets)))
-        running.append(start(Task("w", packet, chance.choice(("close", "kill", "leave"))), environment()))
+        packet = generator.choice((0, 0, 0, generator.randint(1, first.packets)))
+        running.append(start(Task("w", packet, generator.choice(("close", "kill", "leave"))), environment()))
         if len(running) == 8:
-            found = result(*running.pop(chance.randrange(8)))
-            done += [found] if found is not None else []
-    for one in running:
-        found = result(*one)
-        done += [found] if found is not None else []
-    assert [one.error for one in done] == [""] * len(done)
-    assert all(one.ok and one.address == first.address for one in done)
-    assert len(done) > CLIENTS // 2
+            outcome = result(*running.pop(generator.randrange(8)))
+            outcomes += [outcome] if outcome is not None else []
+    for client in running:
+        outcome = result(*client)
+        outcomes += [outcome] if outcome is not None else []
+    assert [outcome.error for outcome in outcomes] == [""] * len(outcomes)
+    assert all(outcome.ok and outcome.address == first.address for outcome in outcomes)
+    assert len(outcomes) > CLIENTS // 2
     until(lambda: attached() == [])
     until(lambda: files(kept) <= opened)

@@ -1,4 +1,4 @@
-"""What a holder's sleep needs of programs and of the host: each allocation by itself, and how much room there is."""
+"""Programs that save and restore a holder's bytes, the files of a backup, and the host memory available for it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ PLAN = {
 
 
 def kept() -> Program:
-    whole = held.holdable(hipplan.compile(PLAN, "sim-2"))
-    return held.held_program(held.with_addresses(whole), {"r": 0x680000000000})
+    """A held program."""
+    holdable = held.holdable(hipplan.compile(PLAN, "sim-2"))
+    return held.held_program(held.with_addresses(holdable), {"r": 0x680000000000})
 
 
-def test_each_allocation_is_mapped_whole_and_writable_by_the_device_that_has_it() -> None:
+def test_each_allocation_is_mapped_completely_and_writable_by_its_own_device() -> None:
     saving = held_bytes.saving_program(kept(), load_machine("sim-2"), [(7, 5 << 20), (8, 1 << 20)])
     assert held.imported_allocations(saving) == ["a", "b"]
     mapped = {step.allocation: step.size for step in saving.steps if isinstance(step, steps.Map)}
@@ -46,7 +47,7 @@ def test_each_allocation_is_mapped_whole_and_writable_by_the_device_that_has_it(
     assert save.places == ((7, 0), (7, 4 << 20), (8, 0))
 
 
-def test_bytes_come_back_from_where_they_were_saved() -> None:
+def test_bytes_are_restored_from_the_places_where_they_were_saved() -> None:
     restoring = held_bytes.restoring_program(kept(), load_machine("sim-2"), [("seven", 5 << 20), ("eight", 1 << 20)])
     made = {step.name: step.shareable for step in restoring.steps if isinstance(step, steps.CreateAllocation)}
     assert made == {"a": "posix_fd", "b": "posix_fd"}
@@ -61,10 +62,10 @@ def test_bytes_come_back_from_where_they_were_saved() -> None:
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (64 << 20, 1), (65 << 20, 2), (1 << 30, 16), ((1 << 36) + 1, 16)])
-def test_much_is_saved_in_sixteen_files(size: int, count: int) -> None:
+def test_large_backups_have_sixteen_files(size: int, count: int) -> None:
     sizes = file_sizes(size)
     assert (len(sizes), sum(sizes)) == (count, size)
-    assert all(some % 4096 == 0 for some in sizes[:-1])
+    assert all(size % 4096 == 0 for size in sizes[:-1])
 
 
 def test_a_process_that_does_not_see_a_device_cannot_move_its_bytes() -> None:
@@ -76,7 +77,7 @@ def test_a_process_that_does_not_see_a_device_cannot_move_its_bytes() -> None:
     assert caught.value.diagnostics[0].code == "HP454"
 
 
-def test_what_a_device_has_no_room_for_stays_asleep() -> None:
+def test_wake_is_refused_if_a_device_lacks_memory() -> None:
     machine, program = load_machine("sim-2"), kept()
     memory = machine.devices[1].memory
     assert memory is not None
@@ -89,7 +90,9 @@ def test_what_a_device_has_no_room_for_stays_asleep() -> None:
     assert (error.code, error.summary) == ("HP442", "gpu.1 lacks 1MiB to wake: 2MiB are needed")
 
 
-def test_the_room_of_the_host_is_that_of_the_tightest_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_the_host_is_limited_by_the_tightest_control_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inner = tmp_path / "groups" / "outer" / "inner"
     inner.mkdir(parents=True)
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:  8000 kB\n")

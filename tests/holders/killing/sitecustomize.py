@@ -1,7 +1,7 @@
-"""Kills a holder or a filler before one of its messages: HOLDERS_KILL is holder:3 or filler:3, or file.
+"""Kills a holder or a filler before one of its packets: HOLDERS_KILL is holder:3 or filler:3, or file.
 
-With file that stands in the file `kill` beside the plan; fillers read it when they start, holders at SIGUSR1.
-A folder for PYTHONPATH: Python imports this first in every process that it starts.
+With `file` the value is in the file `kill` beside the plan; fillers read it when they start, holders at SIGUSR1.
+Its folder is in PYTHONPATH: Python imports this module first in every process that a test starts.
 """
 
 import os
@@ -10,21 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-wanted = os.environ.get("HOLDERS_KILL", "")
-me = "filler" if "--filler" in sys.orig_argv else "holder" if "--starter" in sys.orig_argv else ""
+setting = os.environ.get("HOLDERS_KILL", "")
+own_role = "filler" if "--filler" in sys.orig_argv else "holder" if "--starter" in sys.orig_argv else ""
 left = 0
+"""Packets until this process is killed."""
 
 
-def count(*_: Any) -> None:
-    """From now on."""
+def start_count(*_: Any) -> None:
+    """Read how many packets are left from now on."""
     global left
-    told = wanted
-    if told == "file":
+    value = setting
+    if value == "file":
         plan = sys.orig_argv[sys.orig_argv.index("--") + 1]
         file = Path(plan).parent / "kill"
-        told = file.read_text() if file.exists() else ""
-    role, _, number = told.partition(":")
-    left = int(number) if role == me else 0
+        value = file.read_text() if file.exists() else ""
+    role, _, number = value.partition(":")
+    left = int(number) if role == own_role else 0
 
 
 def counting(method: Any) -> Any:
@@ -35,17 +36,17 @@ def counting(method: Any) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
         try:
             method(talk, *arguments)
-        except BlockingIOError:  # nothing was there
+        except BlockingIOError:  # there was no packet
             left += 1
             raise
 
     return counted
 
 
-if wanted and me:
+if setting and own_role:
     from hipplan.processes import packets
 
     for name in ("_send", "_receive"):
         setattr(packets.Talk, name, counting(getattr(packets.Talk, name)))
-    signal.signal(signal.SIGUSR1, count)
-    count()
+    signal.signal(signal.SIGUSR1, start_count)
+    start_count()
