@@ -1,8 +1,8 @@
 // A library with HIP's ABI that hands every call on to another one, and adds up how many there were and how
 // long they took. Built on the spot by common.py; opened as a runtime, by its path.
 //
-// The clock is asked twice a call, some 50 ns, half of which count as the caller's: the same for whoever
-// calls through it.
+// The clock is asked twice a call, some 50 ns, half of which count as the caller's: the same for every
+// caller.
 #include <dlfcn.h>
 
 #include <atomic>

@@ -134,7 +134,7 @@ def _said(text: str) -> str:
         return f"*refused*: `{what.replace('=', ': ')}` (HP109), {reason}"
     if how == "hipplan" and rest:
         return f"*hipplan*: {rest}"
-    raise CoverageError(f"this says nothing that exists: {text!r}")
+    raise CoverageError(f"this names nothing that exists: {text!r}")
 
 
 def _field(models: dict[str, Any], reference: str) -> str:

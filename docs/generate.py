@@ -1,7 +1,7 @@
 """Writes what is generated: the plan reference, the error pages, the coverage of HIP, the schemas, completion scripts.
 
 python docs/generate.py            # writes
-python docs/generate.py --check    # only says what would change; exit code 1 if anything would
+python docs/generate.py --check    # only prints what would change; exit code 1 if anything would
 """
 
 from __future__ import annotations

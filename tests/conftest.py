@@ -68,7 +68,7 @@ class Simulator:
         return ledger
 
     def alive(self) -> set[Key]:
-        """The objects somebody made and nobody gave back. Memory that only a mapping holds is not one."""
+        """The objects that were made and not freed, without memory that only a mapping holds."""
         ledger = self.ledger()
         collected = {("allocation", a["handle"]) for a in ledger["allocations"] if a["references"]}
         for noun in ("reservation", "mapping", "buffer"):

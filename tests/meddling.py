@@ -1,4 +1,4 @@
-"""Somebody else who alters what a layout holds, behind its back."""
+"""Driver calls that alter a layout's memory outside hipplan."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Pause:
         try:
             self._descriptor = os.open(self.fifo, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
-            assert error.errno == errno.ENXIO  # nobody reads it yet
+            assert error.errno == errno.ENXIO  # no process reads it yet
             return False
         return True
 

@@ -30,9 +30,9 @@ def main(folder: str, *arguments: str) -> int:
         line = [*pip, "-C", f"build-dir={folder}", *arguments]
         run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         assert run.stdout is not None
-        for said in run.stdout:
-            log.write(said)
-            progress.hears(said)
+        for text in run.stdout:
+            log.write(text)
+            progress.update(text)
     run.wait()
     progress.ends()
     text = file.read_text(errors="replace").splitlines()
@@ -51,7 +51,7 @@ class Progress:
         self._terminal = terminal
         self._quarter = 0
 
-    def hears(self, line: str) -> None:
+    def update(self, line: str) -> None:
         target = TARGET.search(line)
         if target is None:
             return

@@ -1,5 +1,5 @@
 // enter FOLDER COMMAND...: runs the command where the C and C++ libraries of FOLDER lie over this machine's own, in a mount
-// namespace that nobody else sees. As root, or as anybody where the kernel allows user namespaces.
+// namespace of its own. As root, or as any user if the kernel allows user namespaces.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -132,7 +132,7 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     elif name == "hipMemImportFromShareableHandle" and arguments[1]:
         exported = player.things[arguments[1][1]]
         if exported.parents and not player.things[exported.parents[0]].alive:
-            yield "an import of what nobody holds: the kernel decides"
+            yield "an import of memory that was freed: the kernel decides"
     elif name in ("hipFree", "hipFreeAsync"):
         found = live(player, first, MEMORY)
         if found and found.kind == "registered" and (player.version < (7, 2) or found.value != player.address(first)):

@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {"P": c_void_p, "Q": c_uint64, "z": c_size_t, "i": c_int
          "s": ctypes.c_char_p, "d": c_int}  # fmt: skip
 ILLEGAL_ADDRESS, NOT_READY = 700, 600
 WILD = {"low": 0x1000, "split": 0x5123_0000_0000_0000, "last": 2**64 - 4096}
-"""Addresses that are nobody's on any machine."""
+"""Addresses that are valid on no machine."""
 
 MAKES = {  # function -> what it makes, and which argument is its size
     "hipMemAddressReserve": ("reservation", 1), "hipMemCreate": ("handle", 1), "hipMemMap": ("piece", 1),

@@ -52,7 +52,7 @@ assert hip.hipMemAddressReserve(ctypes.byref(reserved), size, ctypes.c_size_t(0)
 handle, prop = ctypes.c_void_p(), (ctypes.c_int * 8)(1, 0, 1, 0)
 assert hip.hipMemCreate(ctypes.byref(handle), size, prop, ctypes.c_ulonglong(0)) == 0
 assert hip.hipMemMap(reserved, size, ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0)) == 0
-hip.hipMemcpy(own, reserved, ctypes.c_size_t(8192), 3)  # nobody has access to it
+hip.hipMemcpy(own, reserved, ctypes.c_size_t(8192), 3)  # no device has access to it
 hip.hipDeviceSynchronize()
 print("faults:", ctypes.CDLL(None).kfdsim_page_faults())
 """

@@ -41,7 +41,7 @@ for device in (0, 1) if peers else ():
     hip.hipSetDevice(device)
     assert hip.hipDeviceEnablePeerAccess(1 - device, 0) == 0
 copies = wrong = 0
-mixed = (("virtual", "plain"), ("plain", "virtual")) if peers else ()  # else nobody else may reach plain memory
+mixed = (("virtual", "plain"), ("plain", "virtual")) if peers else ()  # plain memory needs peers
 for first, second in (("virtual", "virtual"), *mixed):
     with of_device(0, first) as on_0, of_device(1, second) as on_1:
         for size, offset, current, source in itertools.product((5, MIB, 7 * MIB + 3), (0, 3), (0, 1), (0, 1)):

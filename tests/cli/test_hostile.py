@@ -1,4 +1,4 @@
-"""Environments and names that nobody expects: a sentence, the right exit code, and nothing is garbled."""
+"""Unusual environments and names: an error message, the right exit code, and no garbled output."""
 
 from __future__ import annotations
 

@@ -337,7 +337,7 @@ PROFILES: dict[str, tuple[dict[str, object], int]] = {
     "devices": ({"devices": [ONE] * (100_000 // PART)}, 2),
     "links": ({"devices": [ONE] * 2, "links": [{"source": 0, "target": 1}] * 100_000}, 2),
     "keys that a profile has not": ({"devices": [ONE], **{f"k{i}": 1 for i in range(370_000 // PART)}}, 2),
-    "facts that nobody knows": ({"devices": [ONE], "unknown": [1] * (700_000 // PART)}, 2),
+    "facts with unknown names": ({"devices": [ONE], "unknown": [1] * (700_000 // PART)}, 2),
     "a long name": ({"devices": [{"name": "g" * (5_000_000 // PART)}]}, 2),
     "a line break where the simulator reads lines": ({"devices": [{**ONE, "arch": "x\ndevice.0.vmm=0"}]}, 2),
     "more in use than there is": ({"devices": [{**ONE, "in_use": "1TiB"}]}, 0),

@@ -179,7 +179,7 @@ def test_a_name_that_cannot_be_written_is_reported(name: str, tmp_path: Path, mo
 
 
 def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # as for anybody but root
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # as for a user other than root
     (tmp_path / "file").write_text("old")
     with pytest.raises(PlanError, match="Permission denied"):
         write_document(str(tmp_path / "file"), "new", "the lock")

@@ -105,7 +105,7 @@ def test_a_pipe_without_a_writer_blocks_until_an_interrupt(tmp_path: Path) -> No
     writing = -1
     while writing < 0:
         assert waiting.poll() is None
-        with suppress(OSError):  # ENXIO as long as nobody reads
+        with suppress(OSError):  # ENXIO until a process reads
             writing = os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
     while waiting.poll() is None:  # a signal just before the read begins is heard at its end
         waiting.send_signal(signal.SIGINT)

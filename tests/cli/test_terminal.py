@@ -30,7 +30,7 @@ def on_a_terminal(started: Started) -> Shows:
         shown = bytearray()
 
         def read() -> None:
-            with contextlib.suppress(OSError):  # EIO: nobody holds the other end any more
+            with contextlib.suppress(OSError):  # EIO: the other end is closed
                 while piece := os.read(master, 65536):
                     shown.extend(piece)
 

@@ -1,4 +1,4 @@
-"""hipplan verify asks the process that holds a layout; drift is shown; nobody can make the other hang."""
+"""hipplan verify requests a read-back from the process that holds a layout; neither can make the other hang."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.meddling import set_access
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 
-# hipplan itself, with somebody else in the process who takes gpu.1's right to the first mapping away at SIGUSR1.
+# hipplan itself, in a process that revokes gpu.1's right to the first mapping at SIGUSR1, without hipplan.
 MEDDLED = """
 import signal, sys
 import hipplan.cli.main, hipplan.layout.run

@@ -1,4 +1,4 @@
-"""hipMemCreate: physical memory, charged now, reachable by nobody."""
+"""hipMemCreate: physical memory, allocated at once, which no device can access yet."""
 
 import ctypes
 from ctypes import c_void_p

@@ -153,7 +153,7 @@ def holding(runtime: _core.Runtime, rows: Sequence[Row] = (), slots: int | None 
 
 
 def close(holdings: _core.Holdings, *, force: bool = False) -> _core.UndoReport:
-    """Raises AssertionError while somebody looks at it, unless force."""
+    """Raises AssertionError while there is a lease, unless force."""
     in_use = holdings.close(force)
     assert force or not in_use
     return free_retired(holdings)

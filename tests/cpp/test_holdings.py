@@ -32,7 +32,7 @@ from tests.pauses import alarm, during
 
 
 def lease(holdings: _core.Holdings, slot: int, size: int = MIB) -> _core.Lease:
-    """Somebody looks at what is in a slot."""
+    """A lease of the object in a slot."""
     book = holdings.leases
     address = snapshot_of(holdings).address(slot)
     return _core.Lease(_core.Window(book, f"slot {slot}", address, [size], 1, "B", "", False, book.age))
@@ -282,7 +282,7 @@ def test_a_wait_that_was_given_up_on_leaves_everything(sim: Simulator, tmp_path:
 
 
 def test_a_change_outlives_that_its_holdings_were_given_up_on(sim: Simulator, tmp_path: Path) -> None:
-    """Somebody gives up on a device while a change is undecided; nothing may crash then."""
+    """A device is abandoned while a change is undecided; the process must not crash."""
     for number, decide in enumerate((lambda change: change.commit(None), lambda change: change.roll_back())):
         (folder := tmp_path / str(number)).mkdir()
         given_up = threading.Event()

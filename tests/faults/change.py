@@ -92,7 +92,7 @@ class Change(Phase):
             assert state.program is self.old
         if any(failure.is_change for failure in failures):
             return  # the error reports that the layout has changed
-        # Where a managed buffer was prefetched to last is the one thing that nobody can take back.
+        # The last prefetch of a managed buffer is the only change that cannot be undone.
         assert [difference for difference in state.drift() if not difference.what.startswith("last prefetch")] == []
         now = facts(self.sim, state)
         if undone:

@@ -174,7 +174,7 @@ def test_a_release_without_the_defect_is_not_asked_twice(version: str, sim: Simu
 
 
 def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, become: Become) -> None:
-    """Somebody gives our memory away before it is mapped: up to 7.2 hipMemMap says that all is well."""
+    """The memory is freed outside hipplan before it is mapped: up to 7.2 hipMemMap returns success."""
     become("7.2.53211", "map_failure_hidden")
     hip = ctypes.CDLL(sim.runtime.path)
 
@@ -193,7 +193,7 @@ def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, be
         with pytest.raises(ApplyError) as caught:
             hipplan.apply(plan, runtime="sim", on_step=sabotage)
         assert caught.value.call == call
-        assert caught.value.leaks == ("a",)  # which somebody else gave back; neither r nor r[0]
+        assert caught.value.leaks == ("a",)  # it was freed outside hipplan; neither r nor r[0]
         assert sim.alive() == set()
 
 

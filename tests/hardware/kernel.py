@@ -1,4 +1,4 @@
-"""A kernel of PyTorch's on one device over an address, whoever owns the memory behind it.
+"""A kernel of PyTorch's on one device, over an address of memory on any device.
 
     python -m tests.hardware.kernel DEVICE OWNER none|r|rw|others|sealed read|write
 

@@ -165,7 +165,7 @@ def cycles(here: Here, count: int) -> Any:
     def held() -> Held:
         here.ranks.barrier()  # all have closed theirs
         result = replace(Held.by(here.machine), descriptors=descriptors(but=STANDIN))
-        here.ranks.barrier()  # and nobody has begun anew
+        here.ranks.barrier()  # and no rank has begun the next cycle
         return result
 
     for _ in range(3):

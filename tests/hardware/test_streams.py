@@ -37,7 +37,7 @@ def through_a_stream(machine: Machine, data: Any, file: Path) -> None:
     """Bytes by all kinds of transfers; data: what the file has."""
     with hipplan.apply(plan(1), runtime=machine.wanted) as layout:
         layout.write("inbox", data)
-        layout.copy("inbox", "on_0", stream="copy")  # nobody waits: each stands behind the one before
+        layout.copy("inbox", "on_0", stream="copy")  # without a wait: each is queued behind the one before
         there = layout.copy("on_0", "outbox", stream="copy")
         there.wait()
         assert there.ordered

@@ -84,7 +84,7 @@ def _main(
     ignored: Collection[int],
 ) -> None:
     """In the child. at_step: (number of the step, signal) that the process gets before that step. ignored: signals
-    that whoever started it ignores."""
+    that the process which started it ignores."""
     os.environ.update(environment)
     for descriptor, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)

@@ -1,4 +1,4 @@
-"""The end of the interpreter, and forks in places where nobody forks."""
+"""The end of the interpreter, and forks in unusual places."""
 
 from __future__ import annotations
 

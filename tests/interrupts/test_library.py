@@ -42,7 +42,7 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes = True
-        # Without a line it is the interpreter's own, such as the end of a generator that nobody asks any more, where
+        # Without a line it is the interpreter's own, such as the end of a generator without references, where
         # Python looks for no signals and drops what is raised.
         if event == "opcode" and frame.f_lineno is not None:
             count[0] += 1
@@ -292,7 +292,7 @@ layout, other = [hipplan.apply(QUICKSTART, runtime="sim") for _ in range(2)]
 layout.runtime.arm_faults({pause.rule!r})
 closing = threading.Thread(target=layout.close, daemon=True)
 closing.start()
-os.open({str(pause.fifo)!r}, os.O_WRONLY)  # the thread waits now, and nobody lets it go
+os.open({str(pause.fifo)!r}, os.O_WRONLY)  # the thread waits now, for ever
 """, after="is still busy")  # fmt: skip
 
     assert "did not become idle: no longer waiting for it" in err

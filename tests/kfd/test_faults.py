@@ -67,7 +67,7 @@ def test_rules_that_cannot_be_read_keep_the_driver_from_opening(program: Program
 
 
 def test_a_rule_may_wait(program: Program, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """Until somebody writes to a FIFO; other threads go on meanwhile."""
+    """Until a process writes to a FIFO; other threads continue meanwhile."""
     program(f"""
 import threading
 os.mkfifo({str(tmp_path / "fifo")!r})

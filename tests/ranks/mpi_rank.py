@@ -99,7 +99,7 @@ def absent(sim: Simulator) -> Any:
 
 
 def raise_later(sim: Simulator) -> Any:
-    """Rank 1 raises when all have committed; the others go on, and nobody waits for it."""
+    """Rank 1 raises when all have committed; the others continue, and none waits for it."""
     group = hipplan.group(MPI.COMM_WORLD)
     try:
         with hipplan.apply(test_parts.PLAN, runtime="sim", group=group) as layout:

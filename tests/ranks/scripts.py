@@ -162,7 +162,7 @@ def close_and_wait(layout: Any, sim: Any) -> Any:
 
 
 def fork(layout: Any, sim: Any) -> Any:
-    """A child of rank 1 lives on; rank 0 hears of rank 1's end all the same."""
+    """A child of rank 1 lives on; rank 0 is notified of rank 1's end anyway."""
     if layout.program.rank.rank == 1:
         child = os.fork()
         if child == 0:
@@ -292,7 +292,7 @@ def barriers(layout: Any, sim: Any) -> list[str]:
 
 
 def leave_a_barrier(layout: Any, sim: Any) -> str:
-    """What a rank hears of one that was interrupted there."""
+    """The error of a rank in a barrier in which another rank was interrupted; empty if there is none."""
     try:
         layout.barrier()
     except (KeyboardInterrupt, hipplan.GroupError) as error:

@@ -152,7 +152,7 @@ def positions(size: int) -> list[tuple[int, int, bool]]:
 
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
 def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: int) -> None:
-    """The others decide alike: at the end of all, some commit, and nobody is left waiting."""
+    """The other ranks decide alike: all commit or none does, and no rank is left waiting."""
     seen = set()
     for rank, at, after in positions(size):
         some = tasks(size, folder(), timeout=SHORT_S)

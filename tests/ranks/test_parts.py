@@ -295,7 +295,7 @@ def test_ranks_that_share_a_device_are_added_up(workers: Workers, folder: Any) -
 
 
 def test_a_stranger_who_knocks_is_not_answered(workers: Workers, folder: Any) -> None:
-    """While the ranks meet somebody else connects to every door that there is, and says all that it can think of."""
+    """While the ranks meet, another process connects to all their sockets and sends invalid answers."""
     place = folder()
     with _Strangers():
         outcomes = run(workers, 3, place, script="write_to_all", timeout=30.0)

@@ -145,7 +145,7 @@ def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
 
 
 def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator) -> None:
-    """Somebody else gives every device all rights, behind the last step."""
+    """After the last step a driver call outside hipplan gives every device all rights."""
 
     def meddle_at_the_end(number: int, step: Step) -> None:
         rights = (ctypes.c_int * 6)(1, 0, 3, 1, 1, 3)  # (location type, device, flags) each

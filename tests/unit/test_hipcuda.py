@@ -103,7 +103,7 @@ print(*[line for line in calls() if line.startswith(("cuMemAdvise", "cuMemPrefet
 
 
 def test_registered_and_pinned_memory_are_distinguished_as_in_hip(script: Script) -> None:
-    """CUDA does not; hipFree unregisters it, and its flags are nobody's."""
+    """CUDA does not; hipFree unregisters it, and it has no flags."""
     source = """
 flags = ctypes.c_uint()
 def ask(*offsets):
@@ -277,7 +277,7 @@ print(machine.runtime, [(one.pci, one.memory) for one in machine.devices], len(m
     [({"gpu": {"count": 1}}, [0]), ({"far": {"ordinal": 3}}, [3]), ({"a": {"ordinal": 2}, "b": {}}, [0, 2])],
 )
 def test_only_devices_of_the_plan_get_a_context(devices: object, asked: list[int], script: Script) -> None:
-    """A context takes hundreds of MB of a GPU, which is somebody else's there."""
+    """A context takes hundreds of MB of a GPU that other processes use."""
     source = f"""
 from hipplan.language.loader import load
 from hipplan.layout.prepare import prepare, prepare_change

@@ -181,10 +181,10 @@ def knocking(door: Listener, user: int | None) -> int:
     return child
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-@pytest.mark.parametrize("user", [None, 12345, 65534], ids=["the same", "another", "nobody known"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("user", [None, 12345, 65534], ids=["the same", "another", "an unknown user"])
 def test_only_the_same_user_is_believed(user: int | None) -> None:
-    """Whoever knocks knows the nonce."""
+    """The process that connects has the right nonce."""
     door = Listener()
     child = knocking(door, user)
     ended: list[int] = []

@@ -62,7 +62,7 @@ def loading(layout: hipplan.Layout, file: Path, meanwhile: Callable[[], None]) -
 
 
 def test_a_change_leaves_the_files_of_a_load_open(layout: hipplan.Layout, tmp_path: Path) -> None:
-    """Else the descriptor's number is somebody else's by the time that it is read from."""
+    """Otherwise another file could have the descriptor's number by the time that it is read."""
     other = tmp_path / "other"
     other.write_bytes(b"Z" * SIZE)
     taken: list[int] = []

@@ -67,7 +67,7 @@ def rights_in_force(sim: Simulator) -> list[tuple[int, int, tuple[int, int]]]:
 
 
 def allowed(layout_plan: Any, base: int) -> list[tuple[int, int, tuple[int, int]]]:
-    """The same of the mappings of a plan: the most that anybody may have there."""
+    """The same of the mappings of a plan: the highest rights there."""
     out, end = [], 0
     for mapping in layout_plan["reservations"]["r"]["mappings"]:
         size = int(layout_plan["allocations"][mapping["allocation"]]["size"].removesuffix("MiB")) * MIB

@@ -88,7 +88,7 @@ def configure(sim: Simulator, release: str, *quirks: str) -> None:
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """The simulator as a release, with its defects."""
-    monkeypatch.setattr(runtimes, "_simulated", {})  # what it is then, nobody else has asked for
+    monkeypatch.setattr(runtimes, "_simulated", {})  # other tests must not use this simulator
     imports = "import_by_pointer" if request.param in ("6.1", "6.2", "6.3", "6.4", "7.0") else "import_by_value"
     configure(sim, request.param, *RELEASES[request.param].split(), *EVERY_RELEASE.split(), imports)
     monkeypatch.setattr(runtimes, "_simulator", lambda *_: sim.runtime)
@@ -148,7 +148,7 @@ def test_mappings_of_any_size_are_added_and_get_their_own_rights(release: Simula
         layout.update(more)
         assert accesses(layout) == rights(release)
         assert release.runtime.read(first, 5) == b"stays"
-        fewer = copy.deepcopy(more)  # the memory stays, with nobody to see it
+        fewer = copy.deepcopy(more)  # the memory stays, but no mapping uses it
         del fewer["reservations"]["range"]["mappings"][2:]
         layout.update(fewer)
         layout.update(less)

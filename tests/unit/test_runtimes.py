@@ -366,7 +366,7 @@ def test_a_paused_call_continues_when_released_and_not_at_a_signal(sim: Simulato
 
 
 def test_a_pause_without_its_fifo_does_not_wait(sim: Simulator, tmp_path: Path) -> None:
-    """Nobody could end it."""
+    """No process could end the pause."""
     pause = Pause(tmp_path, "hipMalloc@1")
     sim.runtime.arm_faults(pause.rule)
     pause.fifo.unlink()

@@ -217,7 +217,7 @@ def test_wrong_arguments_are_pythons_own_errors(layout: Layout) -> None:
 
 
 def test_memory_that_another_process_may_have_is_refused(layout: Layout) -> None:
-    layout.sleep("open")  # nobody has it yet
+    layout.sleep("open")  # it is not exported yet
     layout.wake()
     descriptor = layout.export("shared")
     with pytest.raises(ApplyError, match=r"HP440.*'shared' cannot sleep\n.*it was exported"):
@@ -626,7 +626,7 @@ def test_a_copy_that_was_kept_keeps_its_checksum(layout: Layout) -> None:
     layout.wake(retain=True)
     layout.sleep("cache", unchanged="cache", checksum=True)
     layout.wake(retain=True)
-    layout.sleep("cache", unchanged="cache")  # nobody asks for one any more
+    layout.sleep("cache", unchanged="cache")  # without a checksum this time
     layout.wake()
 
 

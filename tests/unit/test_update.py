@@ -239,7 +239,7 @@ def test_memory_with_views_is_neither_removed_nor_moved(sim: Simulator, tmp_path
         array[0] = 7
         other = json.loads(json.dumps(TWO))
         del other["allocations"]["b"], other["reservations"]["r"]["mappings"][1]
-        layout.update(other)  # what nobody looks at may go
+        layout.update(other)  # memory without a view may be freed
         assert array[0] == 7
         del array
         stale = layout["staging"]
@@ -267,7 +267,7 @@ def test_a_leak_among_the_releases_is_named_and_the_layout_is_the_new_one(sim: S
 
 
 def test_what_is_imported_is_not_freed_by_an_update(sim: Simulator) -> None:
-    """Its memory is somebody else's: it is in use before and after."""
+    """Its memory belongs to another process: it is in use before and after."""
     shared = {"size": "120GiB", "shareable": "posix_fd"}
     exporting = {"hipplan": 1, "devices": {"gpu": {}}, "allocations": {"a": shared}}
     importing = {**exporting, "allocations": {"a": {**shared, "bind": "a"}}}

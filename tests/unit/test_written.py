@@ -133,7 +133,7 @@ def _places(data: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("path", [ROOT / "plans" / "contents.yaml", ROOT / "plans" / "quickstart.yaml"], ids=str)
 def test_a_program_with_anything_wrong_in_it_is_read_or_refused(path: Path) -> None:
-    """Whoever sent it: never another error."""
+    """It raises no other error, whatever the text is."""
     text, chance = write(hipplan.compile(path, "sim-2")), random.Random(7)
     refused = 0
     for _ in range(300):

@@ -1,5 +1,5 @@
-// A stand-in for NVIDIA's libcuda.so.1, so that libhipcuda is tested without a GPU: it writes down each call
-// with its context and arguments, and answers what it is told. What a driver really does is for
+// A stand-in for NVIDIA's libcuda.so.1, so that libhipcuda is tested without a GPU: it logs each call
+// with its context and arguments, and returns what a test sets. What a driver really does is for
 // tests/cuda/smoke.cpp.
 //   FAKE_CUDA_VERSION (13000), FAKE_CUDA_DEVICES (2), FAKE_CUDA_INIT (0: cuInit's answer)
 #include <algorithm>
