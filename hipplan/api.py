@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
+from hipplan.layout.bound import bindings_for
 from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.prepare import prepare, with_others
@@ -54,7 +55,8 @@ def apply(
     machine: a profile (or its name, or its path) for the simulator to simulate; only with the simulator.
     record: a file that records each step (JSON lines; `hipplan replay` shows it).
     locked: a file that `hipplan lock` wrote: applies exactly that, with the same addresses, or raises an error.
-    bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
+    bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name; a name that the
+    plan does not have is an error (HP405).
     on_step: called before each step with its number, from 0, and the step; an exception in it rolls back.
     on_bytes: called while contents are copied, with the bytes done and the bytes of the step; an exception rolls back.
     answer: lets `hipplan verify` in another process of this user ask for a check; a thread of this process answers.
@@ -74,12 +76,13 @@ def apply(
         profile = None if machine is None else load_machine(machine)
         lock = None if locked is None else Locked(locked)
         with recording(record, known) as recorder:
+            passed = bindings_for(known, bind)
             chosen = choose(runtime, profile)
             program = _prepared(known, chosen, profile, lock)
             if agreement is not None:
                 program = with_others(program, partial(agreement.meet, runtime=chosen.runtime))
             layout = run(
-                program, chosen.runtime, bind=bind, on_step=on_step, on_bytes=on_bytes, check=verify,
+                program, chosen.runtime, bind=passed, on_step=on_step, on_bytes=on_bytes, check=verify,
                 notice=chosen.notice, record=recorder, together=agreement, ranks=ranks,
             )  # fmt: skip
     if answer:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, reason_of
+from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
+from hipplan.language.loader import LoadedPlan
 from hipplan.layout.state import State
-from hipplan.plain import called, counted, number
+from hipplan.plain import called, counted, number, shown
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation, RegisterBuffer, Step
@@ -23,6 +24,25 @@ def bindings(bind: Mapping[str, Any] | None) -> dict[str, Any]:
     if bind is not None and not isinstance(bind, Mapping):
         raise TypeError(f"bind is a mapping of names to memory or descriptors, not {type(bind).__name__}")
     return dict(bind or {})
+
+
+def bindings_for(plan: LoadedPlan, bind: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a caller passed as `bind` for this plan. Raises TypeError; ApplyError (HP405) for names that no object of
+    the plan binds, in the part of any rank."""
+    passed = bindings(bind)
+    if not passed:
+        return passed
+    specs = (*plan.plan.allocations.values(), *plan.plan.buffers.values())
+    known = dict.fromkeys(name for spec in specs if (name := getattr(spec, "bind", None)) is not None)
+    unknown = [name for name in passed if name not in known]
+    if unknown:
+        raise ApplyError([_nothing_binds(name, known) for name in unknown])
+    return passed
+
+
+def _nothing_binds(name: object, known: Iterable[str]) -> Diagnostic:
+    hint = f"{suggest_or_list(name, known)}; bind= takes the names that stand after bind: in the plan"
+    return Diagnostic("HP405", f"nothing in the plan has bind: '{shown(name)}'", hint=hint)
 
 
 def still_needed(passed: Mapping[str, Any], program: Program) -> dict[str, Any]:

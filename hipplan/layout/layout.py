@@ -14,7 +14,7 @@ from typing_extensions import Self
 from hipplan import _core
 from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
 from hipplan.layout import open_layouts, sleeping, update
-from hipplan.layout.bound import bindings, rebound
+from hipplan.layout.bound import bindings_for, rebound
 from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
@@ -145,7 +145,8 @@ class Layout(MovesBytes):
 
         def find_change(state: State, meet: update.Meet) -> Difference:
             wanted = loaded(plan, vars, state.program.rank)
-            return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)), meet)
+            passed = bindings_for(wanted, bind)
+            return prepare_change(state.program, wanted, self.runtime, rebound(state, passed), meet)
 
         self._holding.require_open()
         with self._holding.turn.taken():

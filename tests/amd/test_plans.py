@@ -16,6 +16,7 @@ import pytest
 
 from hipplan.errors import ApplyError, MachineError
 from hipplan.language.loader import LoadedPlan, load
+from hipplan.layout.bound import still_needed
 from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
@@ -107,7 +108,7 @@ def test_a_plan_works_each_time(
                 both = changed(layout)
                 made, refused = made + both[0], refused + both[1]
                 assert layout.drift() == []
-                layout.update(plan, bind=bind)
+                layout.update(plan, bind=still_needed(bind, program))
                 assert layout.drift() == []
         assert Held.by(machine).same(before, 0)
     record_property("plans applied", TIMES)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hipplan.errors import HipplanError
+from hipplan.layout.bound import still_needed
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
 from tests.conftest import WHOLE, Simulator
@@ -55,7 +56,7 @@ class Player:
             elif act == "wake":
                 self.wake(some)
             elif act == "update":
-                layout.update(self.plan, bind=self.bind)
+                layout.update(self.plan, bind=still_needed(self.bind, layout.program))
                 self.slept = {name: was for name, was in self.slept.items() if name in layout.program.asleep}
             elif act in ("grow", "shrink"):
                 getattr(layout, act)(name, by="2MiB")

@@ -12,6 +12,7 @@ import pytest
 
 import hipplan
 from hipplan import ApplyError
+from hipplan.language.rank import Rank
 from tests.conftest import Simulator
 
 BASE: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 1}}}
@@ -162,3 +163,41 @@ def test_nothing_of_the_caller_is_held_by_a_refusal(sim: Simulator, no_collectio
     for error, look in ((ApplyError, False), (hipplan.LayoutInUse, True)):
         fail(error, look)
         memory.extend(b"more")
+
+
+@pytest.mark.parametrize(
+    ("names", "hints"),
+    [
+        (["memroy"], ["did you mean 'memory'?"]),
+        (["other", "bound"], ["there are: memory", "there are: memory"]),
+        (["mine"], ["there are: memory"]),  # the name of the buffer
+    ],
+)
+def test_a_name_that_nothing_in_the_plan_binds_is_refused(names: list[str], hints: list[str], sim: Simulator) -> None:
+    unknown = {name: bytearray(4096) for name in names}
+    memory = bytearray(4096)
+    with pytest.raises(ApplyError) as refused:
+        hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory, **unknown})
+    with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory}) as layout:
+        with pytest.raises(ApplyError) as not_updated:
+            layout.update(REGISTERED, bind=unknown)
+        assert layout.drift() == []
+
+    for caught in (refused, not_updated):
+        found = caught.value.diagnostics
+        assert [diagnostic.code for diagnostic in found] == ["HP405"] * len(names)
+        assert [diagnostic.summary for diagnostic in found] == [f"nothing in the plan has bind: '{n}'" for n in names]
+        assert [diagnostic.hint.partition("; ")[0] for diagnostic in found] == hints
+
+
+def test_a_plan_that_binds_nothing_takes_no_names(sim: Simulator) -> None:
+    with pytest.raises(ApplyError, match="there are: none"):
+        hipplan.apply(BASE, runtime="sim", bind={"memory": bytearray(4096)})
+    hipplan.apply(BASE, runtime="sim", bind={}).close()
+
+
+def test_ranks_may_pass_what_only_the_part_of_another_binds(sim: Simulator) -> None:
+    plan = BASE | {"ranks": {}, "buffers": {"mine": {"kind": "registered", "bind": "memory", "rank": 1}}}
+    of_rank = hipplan.load(plan, rank=Rank(rank=0, ranks=2))
+    with hipplan.apply(of_rank, runtime="sim", bind={"memory": bytearray(4096)}) as layout:
+        assert "mine" not in layout
