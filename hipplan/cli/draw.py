@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_over, output_option, show_warnings, write_output
 from hipplan.cli.programs import program_options, programs
-from hipplan.cli.ranks import together
+from hipplan.cli.ranks import programs_of_ranks, together
 from hipplan.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def run(given: Namespace) -> int:
 
 def _picture(given: Namespace) -> Picture:
     """Raises PlanError, MachineError, WrongUsage."""
-    from hipplan.pictures.picture import RANKS_MAX, draw
+    from hipplan.pictures.picture import draw
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
 
     compiled = programs(given)
     if isinstance(compiled, AllRanks):
-        drawn = [compiled.whole(rank.rank) for rank in compiled.ranks[:RANKS_MAX]]
-        show_warnings(together([program.warnings for program in drawn]), given)
-        return draw(drawn, more_ranks=compiled.ranks[0].ranks - len(drawn))
+        ranks = programs_of_ranks(compiled)
+        show_warnings(together([program.warnings for program in ranks]), given)
+        return draw(ranks, more_ranks=compiled.ranks[0].ranks - len(ranks))
     show_warnings((compiled.new if isinstance(compiled, Difference) else compiled).warnings, given)
     return draw(compiled)

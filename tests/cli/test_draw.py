@@ -69,6 +69,19 @@ def test_all_ranks_or_one(hipplan: Run) -> None:
     assert (">rank 0<" in one, ">heap@0<" in one) == (False, True)
 
 
+def test_the_errors_of_all_ranks_are_shown(hipplan: Run, tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.yaml", tmp_path / "plan.svg"
+    for size, code in (("$(1024GiB * (rank + 1))", 3), ("$(1MiB // rank - 1MiB)", 2)):
+        plan.write_text(f"hipplan: 1\nranks: {{}}\nallocations: {{a: {{size: {size}}}}}\n")
+        drawn = hipplan("draw", plan, "--machine", "h200-4", "--ranks", "20", "-o", out)
+        checked = hipplan("validate", plan, "--machine", "h200-4", "--ranks", "20")
+
+        assert drawn.returncode == checked.returncode == code
+        assert "in rank 19 of 20" in drawn.stderr or "in ranks 2-19 of 20" in drawn.stderr
+        assert drawn.stderr == checked.stderr
+        assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("more", "what"),
     [
