@@ -20,8 +20,9 @@ from pathlib import Path
 from common import side_by_side, table
 
 import hipplan
+from hipplan.language.budget import LIMITS
 
-COUNTS = (1_000, 10_000, 100_000)
+COUNTS = (1_000, 5_000, LIMITS["repetitions"])
 
 
 def plan(folder: Path, count: int) -> Path:
