@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
-from hipplan.language.loader import LoadedPlan
 from hipplan.layout.state import State
 from hipplan.plain import called, counted, number, shown
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation, RegisterBuffer, Step
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan
 
 Bound = dict[int, tuple[Any, int]]
 """Number of a step -> a descriptor, or memory and its bytes."""
