@@ -9,10 +9,10 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of
-from hipplan.files.digest import digest, of_file
+from hipplan.files.digest import digests, of_file
 from hipplan.files.output import replacing
 from hipplan.files.tensorfiles import Files, Rows
-from hipplan.layout.state import State
+from hipplan.layout.state import Checksums, State
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
 from hipplan.program.contents import lanes_of, staging_name, stream_name
 from hipplan.program.steps import CPU_ORDINAL
@@ -47,9 +47,9 @@ class Mover:
         on_bytes: OnBytes | None,
         callbacks: Callbacks,
         before: State | None = None,
-        sums: dict[str, str] | None = None,
+        sums: Checksums | None = None,
     ) -> None:
-        """before: the old state in a change, which has the objects that it removes. sums: checksums by place."""
+        """before: the old state in a change, which has the objects that it removes. sums: checksums of backups."""
         self.files = files
         """The files to read."""
         self._callbacks = callbacks
@@ -129,16 +129,18 @@ class Mover:
     def _digest(self, step: Digest) -> None:
         if step.is_file:
             with of_file(step.place) as read:
-                checksum = digest(read, step.size)
+                checksums = digests(read, step.pieces)
         else:
-            address = self.at(Part(step.place, 0, step.size, CPU_ORDINAL))
-            bytes_there = memoryview((ctypes.c_ubyte * step.size).from_address(address))
-            checksum = digest(lambda at, size: bytes_there[at : at + size], step.size)
-        if step.compares and checksum != self._sums.get(step.place):
+            size = max(offset + size for offset, size in step.pieces)
+            address = self.at(Part(step.place, 0, size, CPU_ORDINAL))
+            bytes_there = memoryview((ctypes.c_ubyte * size).from_address(address))
+            checksums = digests(lambda at, size: bytes_there[at : at + size], step.pieces)
+        new = {(step.place, offset): checksum for (offset, _), checksum in zip(step.pieces, checksums, strict=True)}
+        if step.compares and any(checksum != self._sums.get(key) for key, checksum in new.items()):
             why = f"the checksum of {step.place} differs"
             hint = f"restore {step.place}, then wake again" if step.is_file else ""
             raise ApplyError(Diagnostic("HP443", f"the copy of '{step.name}' has changed", why=why, hint=hint))
-        self._sums[step.place] = checksum
+        self._sums.update(new)
 
     @property
     def filler(self) -> _core.Filler:

@@ -14,6 +14,8 @@ from hipplan.program.resources import Resource
 
 INSIDE = ("mapping", "tensor")
 _WITHOUT_ADDRESS = ("allocation", "stream", "peer")
+Checksums = dict[tuple[str, int], str]
+"""Pinned memory or file, and the offset of an allocation's bytes in it -> their checksum."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class State:
     """What was read back last."""
     bindings: Mapping[str, Any] = field(default_factory=dict)
     """What the caller passed for the program, by name; kept alive while it is used."""
-    sums: Mapping[str, str] = field(default_factory=dict)
-    """Checksums of sleeping bytes, by place."""
+    sums: Checksums = field(default_factory=dict)
+    """Of sleeping bytes."""
 
     @cached_property
     def resources(self) -> dict[str, Resource]:

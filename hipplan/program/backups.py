@@ -26,6 +26,8 @@ class Backup:
     offset: int = 0
     """Of the first byte in that memory or file."""
     size: int = 0
+    file_size: int = 0
+    """Bytes of the whole file, which may hold other allocations too."""
     checked: bool = False
     """The saved bytes have a checksum, which is checked before they are used."""
 

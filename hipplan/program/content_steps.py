@@ -126,18 +126,20 @@ class Save(Step):
 
 @step_data
 class Digest(Step):
-    """The checksum of a backup: stored, or compared with the stored one."""
+    """The checksums of the pieces of a backup: stored, or compared with the stored ones."""
 
     call = "sha256"
     place: str
     """The pinned memory's name, or the file's path."""
     is_file: bool
-    size: int
+    pieces: tuple[tuple[int, int], ...]
+    """(offset, bytes) in that memory or file, of each allocation."""
     compares: bool
 
     def describe(self) -> str:
         where = self.place if self.is_file else "its copy"
-        return f"{format_size(self.size)} of {where}" + (", compared with the copy" if self.compares else "")
+        size = sum(size for _, size in self.pieces)
+        return f"{format_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
 
 
 ContentStep = Fill | Copy | LoadFiles | Save | Digest

@@ -259,7 +259,7 @@ def _with_backups(
                 place, end = ends.get(device, ("", 0))
                 place = place or pinned_name(unit, device, taken)
                 taken.add(place)
-                backups[name], ends[device] = Backup(to, place, end, size, checked), (place, end + size)
+                backups[name], ends[device] = Backup(to, place, end, size, checked=checked), (place, end + size)
         made += _pinned(ends, program)
     new = _without_unused(replace(program, backups=backups))
     return replace(new, steps=(*new.steps, *made))
@@ -268,13 +268,14 @@ def _with_backups(
 def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, checked: bool) -> Program:
     """The program with one file for all bytes. Raises ApplyError (HP420): other sleeping memory is in that file."""
     backups, end = dict(program.backups), 0
+    file_size = sum(part.size for parts in moved.values() for part in parts)
     for name, backup in backups.items():
         if backup.place == file and name not in moved:
             other = plan_name_of(program, name)
             raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
     for name, parts in moved.items():
         size = sum(part.size for part in parts)
-        backups[name] = Backup(FILE, file, end, size, checked)
+        backups[name] = Backup(FILE, file, end, size, file_size, checked)
         end += size
     return _without_unused(replace(program, backups=backups))
 

@@ -73,8 +73,9 @@ def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[
         pieces_of.setdefault(copy.object, []).append((copy.offset, part))
     if in_files:
         name, loads = _called(program, in_files), []
+        sizes = {backup.place: backup.file_size for backup in program.backups.values()}
         for file, some in pieces_of.items():
-            size = _size_of(program, file)
+            size = sizes[file]
             loads.append(Taken(Wanted(name=name, size=size, asked=size, file=file), tuple(some)))
         yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(pieces_of))
 
@@ -84,24 +85,20 @@ def digests(memory: Container[str], program: Program, known: Container[str] | No
 
     known: allocations whose bytes are unchanged; None: all of them.
     """
-    places: dict[str, list[str]] = {}
+    groups: dict[tuple[str, bool], list[str]] = {}
     for name, backup in program.backups.items():
         if name in memory and backup.checked:
-            places.setdefault(backup.place, []).append(name)
-    for place, some in places.items():
-        compares = known is None or all(name in known for name in some)
+            groups.setdefault((backup.place, known is None or name in known), []).append(name)
+    for (place, compares), names in groups.items():
+        backups = [program.backups[name] for name in names]
         yield Digest(
-            name=_called(program, some),
+            name=_called(program, names),
             origin=None,
             place=place,
-            is_file=program.backups[some[0]].to == FILE,
-            size=_size_of(program, place),
+            is_file=backups[0].to == FILE,
+            pieces=tuple((backup.offset, backup.size) for backup in backups),
             compares=compares,
         )
-
-
-def _size_of(program: Program, place: str) -> int:
-    return max(backup.offset + backup.size for backup in program.backups.values() if backup.place == place)
 
 
 def _called(program: Program, memory: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -605,20 +606,79 @@ def test_a_checksum_detects_changed_bytes(layout: Layout, tmp_path: Path) -> Non
     layout.sleep(["cache", "weights"], to=file, checksum=True)
     layout.sleep("twice", checksum=True)
     with file.open("r+b") as opened:
-        opened.seek(7 * MIB)
+        opened.seek(MIB)
         was = opened.read(1)
-        opened.seek(7 * MIB)
+        opened.seek(MIB)
         opened.write(b"?")
     layout.wake("twice")
     for _ in range(2):
         with pytest.raises(ApplyError, match=r"HP443.*the copy of 'cache' has changed"):
             layout.wake("cache")
         assert layout.asleep == {"cache": "file", "weights": "file"}
+    layout.wake("weights")  # its own bytes are unchanged
     with file.open("r+b") as opened:
-        opened.seek(7 * MIB)
+        opened.seek(MIB)
         opened.write(was)
     layout.wake()
     assert layout.drift() == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["cache", "weights", "twice"])))
+@pytest.mark.parametrize("to", ["host", "file"])
+def test_what_fell_asleep_together_wakes_in_any_order(
+    to: str, order: tuple[str, ...], layout: Layout, sim: Simulator, tmp_path: Path
+) -> None:
+    layout.fill("cache", 5)
+    layout.fill("twice[0]", 9)
+    file = tmp_path / "copy.bin"
+    layout.sleep(["cache", "weights", "twice"], to=file if to == "file" else to, checksum=True)
+    for name in order:
+        layout.wake(name)
+        assert name not in layout.asleep
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+    assert sim.read(address(layout, "weights"), 8 * MIB) == b"\7" * (8 * MIB)
+    assert sim.read(address(layout, "twice"), 2 * MIB) == b"\x09" * (2 * MIB)
+    assert not file.exists()
+
+
+THREE_PARTS: dict[str, Any] = {
+    "hipplan": 1,
+    "allocations": {f"part.{number}": {"size": "2MiB", "device": "gpu.0"} for number in range(3)},
+    "reservations": {
+        "whole": {"mappings": [{"allocation": f"part.{number}", "access": {"gpu.0": "rw"}} for number in range(3)]}
+    },
+}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("to", ["host", "file"])
+def test_memory_of_one_reservation_wakes_in_any_order(
+    to: str, order: tuple[int, ...], sim: Simulator, tmp_path: Path
+) -> None:
+    file = tmp_path / "copy.bin"
+    with hipplan.apply(THREE_PARTS, runtime="sim") as layout:
+        for number in range(3):
+            layout.fill(f"whole[{number}]", number + 1)
+        layout.sleep("whole", to=file if to == "file" else to, checksum=True)
+        for number in order:
+            layout.wake(f"whole[{number}]")
+        assert layout.asleep == {}
+        for number in range(3):
+            assert sim.read(address(layout, f"whole[{number}]"), 2 * MIB) == bytes([number + 1]) * (2 * MIB)
+    assert not file.exists()
+
+
+def test_a_copy_that_is_written_again_without_a_checksum_leaves_the_others_theirs(sim: Simulator) -> None:
+    with hipplan.apply(THREE_PARTS, runtime="sim") as layout:
+        for number in range(3):
+            layout.fill(f"whole[{number}]", 1)
+        layout.sleep("whole", checksum=True)
+        layout.wake("whole[0]", retain=True)
+        layout.fill("whole[0]", 3)
+        layout.sleep("whole[0]")
+        layout.wake()
+        for number, value in enumerate(b"\3\1\1"):
+            assert sim.read(address(layout, f"whole[{number}]"), 2 * MIB) == bytes([value]) * (2 * MIB)
 
 
 def test_a_copy_that_was_kept_keeps_its_checksum(layout: Layout) -> None:
