@@ -211,8 +211,9 @@ def _behind(last: Item, index: int, column: int, comment: str) -> None:
 
 def _on_its_own(root: Item, before: Item, after: Item | None, index: int, column: int) -> list[str]:
     """The list for a comment on a line of its own: above the next item, unless it is the end of the block before."""
-    if not before.holds and before.end > index:
-        return before.above  # between its key and its value
+    between = before.flows and before.value.start_mark.index > index  # its key and its value
+    if between or (not before.holds and before.end > index):
+        return before.above
     block = next((item for item in before.around if item.flows and item.end > index), None)
     if block is None and before.is_empty and column > before.column:
         block = before

@@ -118,6 +118,8 @@ buffers:  # all of them
         ("x: {  # open\n  a: 1\n}  # close\ny: 1\n", "x:    # open\n  a: 1\n  # close\ny: 1\n"),
         ("x: {a: 1,\n# end of x\n}\ny: 1\n", "x:\n  a: 1\n  # end of x\ny: 1\n"),
         ("x: [\n  # empty\n]  # close\ny: 1\n", "# empty\nx: []  # close\ny: 1\n"),
+        ("x:\n  # of x\n  {a: 1}\ny: 1\n", "# of x\nx: {a: 1}\ny: 1\n"),
+        ("? x\n# of x\n: [\n1, 2]\ny: 1\n", "# of x\nx: [1, 2]\ny: 1\n"),
         ("x:\n  # about 1\n  1\ny: 1\n", "# about 1\nx: 1\ny: 1\n"),
         ("x: # one\n  1 # two\ny: 1\n", "# two\nx: 1  # one\ny: 1\n"),
     ],
