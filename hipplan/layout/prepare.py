@@ -34,7 +34,9 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: M
     """
     if profile is not None and chosen.kind != "sim":
         summary = f"the runtime {chosen.kind} measures the machine itself and takes no profile"
-        raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
+        without_gpu = "add --without-gpu, " if chosen.kind == "amd" else ""
+        hint = f"use --runtime sim, {without_gpu}or leave --machine out"
+        raise MachineError(Diagnostic("HP314", summary, hint=hint))
     current = current_device(chosen.runtime)
     return _ready(compile_plan(plan, _with_in_use(_measured(plan, chosen, current), beside), current))
 
