@@ -94,11 +94,11 @@ class Diagnostic:
         return out
 
 
-def at_most(found: Iterable[Diagnostic], most: int = DIAGNOSTICS_MAX) -> tuple[Diagnostic, ...]:
+def at_most(diagnostics: Iterable[Diagnostic], most: int = DIAGNOSTICS_MAX) -> tuple[Diagnostic, ...]:
     """Returns the first thousand, then one that counts the rest (HP027)."""
     shown: list[Diagnostic] = []
     rest: list[Diagnostic] = []
-    for diagnostic in found:
+    for diagnostic in diagnostics:
         (rest if diagnostic.left_out or len(shown) >= most else shown).append(diagnostic)
     if rest:
         count = sum(diagnostic.left_out or 1 for diagnostic in rest)

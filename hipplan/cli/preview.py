@@ -42,10 +42,10 @@ def declare(parser: Parser) -> None:
     program_options(parser)
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
     parser.add_argument("--detailed-exitcode", action="store_true", help=about)
-    some = parser.add_mutually_exclusive_group()
-    some.add_argument("--all", action="store_true", help="show every row, also where there are more than 60")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--all", action="store_true", help="show every row, also where there are more than 60")
     about = "show each row whose name contains NAME, in any case"
-    some.add_argument("--grep", metavar="NAME", type=not_empty, help=about)
+    either.add_argument("--grep", metavar="NAME", type=not_empty, help=about)
     about = "show the offset, dtype and shape of each tensor, instead of the steps"
     parser.add_argument("--tensors", action="store_true", help=about)
     format_option(parser)

@@ -103,7 +103,7 @@ def _from_file(file: str) -> Mapping[str, Any]:
     from hipplan.language.source import load_yaml
 
     source = load_yaml(Path(file), wanted="variables")
-    problems = list(source.found)
+    problems = list(source.findings)
     if not isinstance(source.data, dict):
         hint = "write one line for each, such as `layers: 80`"
         problems.append(Diagnostic("HP103", "a file of variables holds NAME: VALUE", source.span(), hint=hint))

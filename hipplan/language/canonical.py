@@ -39,8 +39,8 @@ Entry = TypeVar("Entry")
 def canonical(source: Source) -> str:
     """The plan as `hipplan fmt` writes it. Raises PlanError for errors in the plan, or HP026 if formatting would lose
     something."""
-    if source.found:
-        raise PlanError(source.found)
+    if source.findings:
+        raise PlanError(source.findings)
     text, comments = _written(source)
     if text == source.text:
         return text

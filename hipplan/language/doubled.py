@@ -20,7 +20,7 @@ class Doubled:
 
     def has(self, source: Source, path: Path) -> bool:
         """Whether such a key is at or below this path of a file."""
-        if not len(source.found):
+        if not len(source.findings):
             return False
         if source.name not in self._by_file:
             paths = _doubled(source.root)

@@ -62,7 +62,7 @@ def expand(
         root = Source("<data>", "", dict(source), None)
     else:
         root = load_yaml(source)
-        if not given and not len(root.found) and not any(cause in root.text for cause in _CAUSES):
+        if not given and not len(root.findings) and not any(cause in root.text for cause in _CAUSES):
             return Expanded(root, root.data)
     if not isinstance(root.data, dict):
         return Expanded(root, root.data)
@@ -88,7 +88,7 @@ class _Expander:
     def __init__(self, documents: Documents, given: Mapping[str, Any], ambient: Mapping[str, Any], rank: Rank) -> None:
         self.documents = documents
         self.given = {**{name: ambient[name] for name in documents.vars if name in ambient}, **given}
-        self.found = documents.found
+        self.findings = documents.findings
         self.budget = documents.root.budget
         self.nearest = Suggestions().nearest
         self.broken: set[Path] = set()
@@ -116,8 +116,8 @@ class _Expander:
                 if key not in data and key not in ("include", "vars"):
                     data[key] = self._walk(value, self.scope, _Place(root, (key,), (key,)))
         except PlanError as past:  # a limit
-            self.found.extend(past.diagnostics)
-            raise PlanError(self.found) from None
+            self.findings.extend(past.diagnostics)
+            raise PlanError(self.findings) from None
         for path in self.broken:
             if len(path) == 1:
                 data.pop(str(path[0]), None)
@@ -129,7 +129,7 @@ class _Expander:
         self.out.data = data
         self.out.written = (*self.documents.texts, self.given)
         self.out.files = frozenset(map(str, self.documents.read))
-        self.out.found = self.found
+        self.out.findings = self.findings
         self.out.broken = frozenset(":".join(map(str, path)) for path in self.broken)
         if not self.documents.complete:
             self.out.broken |= frozenset(NOUNS)
@@ -144,7 +144,7 @@ class _Expander:
         for name in self.given:
             if name not in declared:
                 hint = self.nearest(name, declared) or "declare it under vars: with a default"
-                self.found.add(Diagnostic("HP210", f"the plan has no variable '{name}'", span, hint=hint))
+                self.findings.add(Diagnostic("HP210", f"the plan has no variable '{name}'", span, hint=hint))
 
     def _variables(self) -> None:
         declared = self.documents.vars
@@ -303,7 +303,7 @@ class _Expander:
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
-            self.found.add(replace(error.diagnostic, span=span))
+            self.findings.add(replace(error.diagnostic, span=span))
             return stand_in
 
     # each
@@ -380,8 +380,8 @@ class _Expander:
 
     def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:
         self._leave_out(place)
-        if not self.found.enough():
-            self.found.add(Diagnostic(code, summary, self._span(place, key=key), **more))  # type: ignore[arg-type]
+        if not self.findings.enough():
+            self.findings.add(Diagnostic(code, summary, self._span(place, key=key), **more))  # type: ignore[arg-type]
 
     def _span(self, place: _Place, *, key: bool = False) -> Span | None:
         span = place.source.span(place.origin, key=key)

@@ -21,7 +21,7 @@ class Expanded:
         self.data = data
         self.written: tuple[Any, ...] = (data,)
         """The data of all files before expansion, and the values of the variables."""
-        self.found = Findings(root.found)
+        self.findings = Findings(root.findings)
         """Errors of single objects, which are left out of the data; the rest can still be checked."""
         self.broken: frozenset[str] = frozenset()
         """The names of those objects, as noun:name."""

@@ -14,11 +14,11 @@ class Findings:
     An error in an object with `each` is kept once, for the first repetition.
     """
 
-    def __init__(self, found: Iterable[Diagnostic] = ()) -> None:
+    def __init__(self, diagnostics: Iterable[Diagnostic] = ()) -> None:
         self._kept: list[Diagnostic] = []
         self._count = {"error": 0, "warning": 0}
         self._repeated: dict[object, int] = {}
-        self.extend(found)
+        self.extend(diagnostics)
 
     def add(self, diagnostic: Diagnostic) -> None:
         key = _repeated(diagnostic)
@@ -31,8 +31,8 @@ class Findings:
             self._kept.append(diagnostic)
         self._count[diagnostic.severity] += diagnostic.left_out or 1
 
-    def extend(self, found: Iterable[Diagnostic]) -> None:
-        for diagnostic in found:
+    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        for diagnostic in diagnostics:
             self.add(diagnostic)
 
     def enough(self) -> bool:
@@ -77,9 +77,9 @@ class Findings:
                 yield Diagnostic("HP027", "", severity=severity, left_out=left_out)
 
 
-def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The diagnostics in the order of their places, a thousand at most."""
-    return Findings(found).all
+    return Findings(diagnostics).all
 
 
 def _repeated(diagnostic: Diagnostic) -> object:

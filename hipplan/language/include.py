@@ -105,7 +105,7 @@ class Documents:
 
     def __init__(self, root: Source, anywhere: bool = False) -> None:
         self.root = root
-        self.found = Findings(root.found)
+        self.findings = Findings(root.findings)
         self.nouns: dict[str, dict[str, Entry]] = {}
         """In the order of NOUNS, so that devices come first: `each` refers to them."""
         self.complete = True
@@ -208,7 +208,7 @@ class Documents:
             if unreadable:
                 self._report("HP025", error.diagnostics[0].summary, source, path)
             else:
-                self.found.extend(error.diagnostics)
+                self.findings.extend(error.diagnostics)
             return None
         allowed = ("hipplan", "name", "description", "include", "vars", *NOUNS)
         data = included.data
@@ -244,4 +244,4 @@ class Documents:
         key: bool = False,
         **more: str,
     ) -> None:
-        self.found.add(Diagnostic(code, summary, source.span(path, key=key), **more))  # type: ignore[arg-type]
+        self.findings.add(Diagnostic(code, summary, source.span(path, key=key), **more))  # type: ignore[arg-type]

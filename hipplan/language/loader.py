@@ -151,10 +151,10 @@ def examine(
             try:
                 objects, more = resolve(plan, document.span, document.budget, broken, left_out, rank)
             except PlanError as past:  # a limit was reached; the errors found before are reported too
-                raise PlanError(in_order([*document.found, *diagnostics, *past.diagnostics])) from None
+                raise PlanError(in_order([*document.findings, *diagnostics, *past.diagnostics])) from None
     except PlanError as error:
         raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
-    ordered = in_order([*document.found, *diagnostics, *more])
+    ordered = in_order([*document.findings, *diagnostics, *more])
     errors = [_with_given(diagnostic, set_outside) for diagnostic in ordered if diagnostic.severity == "error"]
     warnings = tuple(diagnostic for diagnostic in ordered if diagnostic.severity != "error")
     return LoadedPlan(plan, objects, warnings, document, rank), errors
@@ -208,10 +208,10 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, An
 
             diagnostics += translate(error, Plan, document.data, document.span, keys_taken)
             if too_many(error):
-                raise PlanError(in_order([*document.found, *diagnostics])) from None
+                raise PlanError(in_order([*document.findings, *diagnostics])) from None
             good, wrong = _without_the_wrong(document.data, error)
         if good == document.data:
-            raise PlanError(in_order([*document.found, *diagnostics])) from None
+            raise PlanError(in_order([*document.findings, *diagnostics])) from None
         document.data = good
         left_out |= wrong
 

@@ -200,7 +200,11 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
         for name, region in objects.regions.items()
         if good(region.path, *region.devices)
     }
-    filled = {*buffers, *regions, *(mapping.name for some in reservations.values() for mapping in some.mappings)}
+    filled = {
+        *buffers,
+        *regions,
+        *(mapping.name for reservation in reservations.values() for mapping in reservation.mappings),
+    }
     filled |= {f"{name}.{short}" for name, region in regions.items() for short in region.spec.tensors}
     return Objects(
         {name: device for name, device in objects.devices.items() if name in devices},

@@ -170,13 +170,13 @@ def _patterns(tensors: Sequence[Divided], ranks: int) -> Iterator[str]:
     for tensor in tensors:
         kind = (_NUMBER.sub("#", tensor.name), tensor.entry.dtype, tensor.shape, tensor.split, tensor.undivided)
         groups.setdefault(kind if "#" in kind[0] else (tensor.name,), []).append(tensor)
-    for some in groups.values():
-        counts = _counts(some)
-        for one in some[:1] if counts else some:
+    for alike in groups.values():
+        counts = _counts(alike)
+        for tensor in alike[:1] if counts else alike:
             numbers = iter(_INDICES)
-            name = _NUMBER.sub(lambda _: f"$({next(numbers)})", one.name) if counts else one.name  # noqa: B023
+            name = _NUMBER.sub(lambda _: f"$({next(numbers)})", tensor.name) if counts else tensor.name  # noqa: B023
             each = ", ".join(f"{letter}: {count}" for letter, count in zip(_INDICES, counts, strict=False))
-            yield _line(one, name, f"each: {{{each}}}, " if counts else "", ranks)
+            yield _line(tensor, name, f"each: {{{each}}}, " if counts else "", ranks)
 
 
 def _line(tensor: Divided, name: str, each: str, ranks: int) -> str:
@@ -184,13 +184,13 @@ def _line(tensor: Divided, name: str, each: str, ranks: int) -> str:
     return f"{name}: {{{each}dtype: {tensor.entry.dtype}, shape: [{shape}]}}{note_on(tensor, ranks)}"
 
 
-def _counts(some: Sequence[Divided]) -> tuple[int, ...]:
+def _counts(tensors: Sequence[Divided]) -> tuple[int, ...]:
     """The count of each number in the names, if all combinations from 0 on exist; else empty."""
-    numbers = [tuple(map(int, _NUMBER.findall(tensor.name))) for tensor in some]
-    if len(some) < 2 or not numbers[0] or len(numbers[0]) > len(_INDICES):
+    numbers = [tuple(map(int, _NUMBER.findall(tensor.name))) for tensor in tensors]
+    if len(tensors) < 2 or not numbers[0] or len(numbers[0]) > len(_INDICES):
         return ()
     counts = tuple(max(column) + 1 for column in zip(*numbers, strict=True))
-    texts = [text for tensor in some for text in _NUMBER.findall(tensor.name)]
-    if prod(counts) != len(some) or any(text != str(int(text)) for text in texts):
+    texts = [text for tensor in tensors for text in _NUMBER.findall(tensor.name)]
+    if prod(counts) != len(tensors) or any(text != str(int(text)) for text in texts):
         return ()
     return counts if {*numbers} == {*product(*map(range, counts))} else ()

@@ -52,7 +52,7 @@ class Source:
         self.data = data
         self.budget = budget or Budget()
         """What is left of the limits; the documents of one plan share it."""
-        self.found = Findings()
+        self.findings = Findings()
         """Errors that leave the data readable (a key that appears twice): reported together with later ones."""
         self.root = root
         self._lines: list[str] | None = None
@@ -221,7 +221,7 @@ class _Reader:
     def __init__(self, name: str, text: str, wanted: str, budget: Budget | None) -> None:
         self.source = Source(name, text, None, None, budget)
         self.wanted = wanted
-        self.found = self.source.found
+        self.findings = self.source.findings
         self.seen: set[int] = set()
         self.open: set[int] = set()
         self.places: dict[int, dict[Any, int]] = {}
@@ -234,8 +234,8 @@ class _Reader:
         source = self.source
         source.root = root
         source.data = self._construct(root)
-        if any(diagnostic.code != "HP005" for diagnostic in self.found):
-            raise PlanError(self.found)
+        if any(diagnostic.code != "HP005" for diagnostic in self.findings):
+            raise PlanError(self.findings)
         return source
 
     def _compose(self) -> yaml.Node:
@@ -389,8 +389,8 @@ class _Reader:
             first_value.value += value_node.value
 
     def _report(self, code: str, summary: str, node: yaml.Node, **more: Any) -> None:
-        if not self.found.enough():
-            self.found.add(Diagnostic(code, summary, self.source._node_span(node), **more))
+        if not self.findings.enough():
+            self.findings.add(Diagnostic(code, summary, self.source._node_span(node), **more))
 
 
 def _short_tag(tag: str) -> str:

@@ -147,11 +147,11 @@ def listed(names: Names) -> tuple[str, ...]:
     """One name or several. Raises TypeError."""
     if not isinstance(names, Iterable):
         raise TypeError(f"expected one name or several, not {called(names)}")
-    some = (names,) if isinstance(names, str) else tuple(names)
-    for name in some:
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
         if not isinstance(name, str):
             raise TypeError(f"a name is text, not {called(name)}")
-    return some
+    return wanted
 
 
 def _files_of(backups: Mapping[str, Backup]) -> set[str]:

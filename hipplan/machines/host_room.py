@@ -11,8 +11,8 @@ _MEMORY, _GROUPS, _OWN_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Pa
 
 def host_memory_available() -> int | None:
     """Bytes; None where the kernel does not say. Swap is left out."""
-    found = [*_of_machine(), *_of_groups()]
-    return min(found) if found else None
+    limits = [*_of_machine(), *_of_groups()]
+    return min(limits) if limits else None
 
 
 def _of_machine() -> Iterator[int]:

@@ -56,7 +56,7 @@ def _read(file: Path | IO[str], name: str) -> Machine:
         source = load_yaml(file, name, "profile")
     except PlanError as error:  # the text is not YAML; the error is about a profile, not a plan
         raise ProfileError(error.diagnostics) from None
-    problems = list(source.found)
+    problems = list(source.findings)
     try:
         machine = Machine.model_validate(source.data)
     except ValidationError as error:

@@ -79,8 +79,8 @@ class PlacedMachine:
 
     def _draw_nodes(self, canvas: Canvas, left: float, y: float, width: float) -> None:
         number = 0
-        for node, some in groupby(self._column.devices, key=lambda device: device.numa_node):
-            count = len(list(some))
+        for node, on_node in groupby(self._column.devices, key=lambda device: device.numa_node):
+            count = len(list(on_node))
             x = left + _PAD / 2 + number * (width + _PAD)
             height = _DEVICE_HEIGHT + _NODE_HEAD + _PAD * 0.7
             canvas.rounded("node", x + 1, y - 4, count * (width + _PAD) - 2, height, f"NUMA node {node}")

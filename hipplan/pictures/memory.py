@@ -100,7 +100,7 @@ class Memory:
 
     def buffers(self) -> list[Resource]:
         """Buffers and unmapped allocations, by kind; a # in a name marks hipplan's own."""
-        mapped = {mapping.memory for some in self._inside.values() for mapping in some}
+        mapped = {mapping.memory for mappings in self._inside.values() for mapping in mappings}
         alone = [resource for resource in self.program.resources
                  if resource.kind in _BUFFERS and resource.name not in mapped and "#" not in resource.name]  # fmt: skip
         return sorted(alone, key=lambda buffer: _BUFFERS.index(buffer.kind))
@@ -111,7 +111,7 @@ class Memory:
         tensors = self._tensors.get(of.name, [])
         boxes = [self._box(piece, of) for piece in pieces]
         if len(boxes) > PIECES_MAX:
-            boxes = [self._mixed(some) for some in _in_groups(pieces, PIECES_MAX)]
+            boxes = [self._mixed(group) for group in _in_groups(pieces, PIECES_MAX)]
         tracks = [Track("memory", (*boxes, *self._padding(pieces, tensors)))]
         if tensors:
             tracks.append(Track("tensors", tuple(self._tensor_boxes(tensors)), "tensors"))
@@ -193,17 +193,17 @@ class Memory:
         """Shaded by family: names that differ in numbers alone."""
         families: dict[str, int] = {}
         for number in range(0, len(tensors), self._together):
-            some = tensors[number : number + self._together]
-            first, last = some[0], some[-1]
+            group = tensors[number : number + self._together]
+            first, last = group[0], group[-1]
             who = [device for device, _ in first.held_by] or [first.device]
             sign = self.sign_of(first)
             look = OF_SIGNS[sign] if sign else self.owners.look(self.program, who[0]) if len(who) == 1 else "several"
             short = first.name[len(first.inside) + 1 :]
             shade = families.setdefault(_NUMBERS.sub("", short), len(families)) % _SHADES
             look += f" f{shade}" if shade and not sign else ""
-            if len(some) > 1:
-                title = f"{first.name} to {last.name}\n{len(some)} tensors at {offset(first.offset)}"
-                yield Box(first.offset, max(piece.offset + piece.size for piece in some), look, short, title)
+            if len(group) > 1:
+                title = f"{first.name} to {last.name}\n{len(group)} tensors at {offset(first.offset)}"
+                yield Box(first.offset, max(piece.offset + piece.size for piece in group), look, short, title)
                 continue
             shape = "×".join(map(str, first.shape))
             title = f"{first.name}\n{first.dtype} {shape}, {format_size(first.size)} at {offset(first.offset)}"
@@ -243,27 +243,28 @@ class Memory:
         for state in dict.fromkeys(piece.state for piece in pieces if piece.state):
             yield Chip(state, f"state {state}")
 
-    def _side_by_side(self, kind: str, about: str, some: Sequence[Resource]) -> Ribbon:
+    def _side_by_side(self, kind: str, about: str, resources: Sequence[Resource]) -> Ribbon:
         """Objects of one kind, with widths by size; their order has no meaning."""
-        group = -(-len(some) // TENSORS_MAX)
+        group = -(-len(resources) // TENSORS_MAX)
         boxes, at = [], 0
-        for number in range(0, len(some), group):
-            these = some[number : number + group]
+        for number in range(0, len(resources), group):
+            these = resources[number : number + group]
             end = at + max(1, sum(piece.size for piece in these))
             holder = "" if these[0].kind == "managed" else these[0].device
             look = self._look(holder, self.sign_of(these[0]))
             boxes.append(Box(at, end, look, f"{these[0].name} · {these[0].kind}", self._title(these)))
             at = end
-        kinds = Counter(piece.kind for piece in some)
+        kinds = Counter(piece.kind for piece in resources)
         facts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        facts += f", {about_size(sum(piece.size for piece in some))}"
+        facts += f", {about_size(sum(piece.size for piece in resources))}"
         tracks = (Track("memory", tuple(boxes)),)
         return Ribbon(key=(kind, ""), name=about, kind="", facts=facts, size=at, tracks=tracks, has_addresses=False)
 
-    def _title(self, some: Sequence[Resource]) -> str:
-        first = some[0]
-        if len(some) > 1:
-            return f"{first.name} to {some[-1].name}\n{len(some)} objects, {format_size(sum(s.size for s in some))}"
+    def _title(self, resources: Sequence[Resource]) -> str:
+        first = resources[0]
+        if len(resources) > 1:
+            size = format_size(sum(resource.size for resource in resources))
+            return f"{first.name} to {resources[-1].name}\n{len(resources)} objects, {size}"
         size = format_size(first.size) if first.size else "as large as what is passed"
         where = f" on {first.device}" if first.device and first.kind != "managed" else ""
         size = f"{first.kind}, {size}"
@@ -281,11 +282,11 @@ def _in_groups(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]
     numbered = enumerate(pieces)
     runs = groupby(numbered, key=lambda pair: pair[0] // each)
     for _, run in runs:
-        some = [piece for _, piece in run]
+        pieces = [piece for _, piece in run]
         begin = 0
-        for number in range(1, len(some) + 1):
-            if number == len(some) or some[number].start != some[number - 1].end:
-                yield some[begin:number]
+        for number in range(1, len(pieces) + 1):
+            if number == len(pieces) or pieces[number].start != pieces[number - 1].end:
+                yield pieces[begin:number]
                 begin = number
 
 

@@ -58,8 +58,8 @@ def _draw_head(canvas: Canvas, scene: Scene, whole: float) -> float:
 def _draw_column_heads(canvas: Canvas, columns: tuple[Column, ...], lefts: list[float], width: float, y: float) -> None:
     pairs = list(zip(columns, lefts, strict=True))
     several = len({column.node for column in columns}) > 1
-    for node, some in groupby(pairs, key=lambda pair: pair[0].node):
-        where = [left for _, left in some]
+    for node, on_node in groupby(pairs, key=lambda pair: pair[0].node):
+        where = [left for _, left in on_node]
         if several:
             canvas.line("nodeline", [(where[0], y - 3), (where[-1] + width, y - 3)], node)
             canvas.text(where[-1] + width, y - 7, node, "small dim end")

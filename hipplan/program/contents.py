@@ -290,8 +290,8 @@ def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> Co
         name = load.wanted.name
         pieces = ((at + new.offset - part.offset, new) for at, part in load.pieces for new in fresh(name, part))
         loads.append(replace(load, pieces=tuple(pieces)))
-    some = tuple(load for load in loads if load.pieces)
-    return replace(step, loads=some) if some else None
+    needed = tuple(load for load in loads if load.pieces)
+    return replace(step, loads=needed) if needed else None
 
 
 def staging_name(device: int) -> str:

@@ -230,17 +230,17 @@ class _Comparison:
         for key, step in self.before.made.items():
             if isinstance(step, steps.Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
                 going.setdefault(step.reservation, []).append(step)
-        for some in going.values():
-            some.sort(key=lambda mapping: mapping.offset)
-        starts = {name: [step.offset for step in some] for name, some in going.items()}
-        out = {mapping.name: mapping for some in going.values() for mapping in some} if unmaps else {}
+        for mappings in going.values():
+            mappings.sort(key=lambda mapping: mapping.offset)
+        starts = {name: [step.offset for step in mappings] for name, mappings in going.items()}
+        out = {mapping.name: mapping for mappings in going.values() for mapping in mappings} if unmaps else {}
         waiting = set()
         for key, step in self.after.made.items():
             if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
                 continue
-            some = going[step.reservation]
+            mappings = going[step.reservation]
             at = max(0, bisect_left(starts[step.reservation], step.offset + 1) - 1)
-            for mapping in some[at:]:
+            for mapping in mappings[at:]:
                 if mapping.offset >= step.offset + step.size:
                     break
                 if mapping.offset + mapping.size > step.offset:
@@ -334,8 +334,8 @@ def _alike(first: steps.Step, second: steps.Step) -> bool:
     return all(getattr(first, name) == getattr(second, name) for name in _compared(type(first)))
 
 
-def _all_alike(some: Sequence[steps.Step], others: Sequence[steps.Step]) -> bool:
-    return len(some) == len(others) and all(map(_alike, some, others))
+def _all_alike(first: Sequence[steps.Step], second: Sequence[steps.Step]) -> bool:
+    return len(first) == len(second) and all(map(_alike, first, second))
 
 
 _NOT_COMPARED = ("name", "origin", "asked")

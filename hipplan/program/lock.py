@@ -109,7 +109,7 @@ class Locked:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._source = load_yaml(Path(path), wanted="lock")
-        problems = list(self._source.found)
+        problems = list(self._source.findings)
         try:
             self.lock = Lock.model_validate(self._source.data)
         except ValidationError as error:

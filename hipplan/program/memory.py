@@ -90,7 +90,7 @@ class Memory:
         for who in (mapping.device,) if only else (mapping.device, *rights):
             if who != "host" and right in rights.get(who, ""):
                 return who
-        does = "write" if right == "rw" else "read"
+        verb = "write" if right == "rw" else "read"
         sealed = right == "rw" and mapping.name in self._sealed
         reason = self._why_read_only(mapping.name, mapping.inside) if right == "rw" and self._why_read_only else None
         if reason is not None:
@@ -98,8 +98,8 @@ class Memory:
         hint = "it is sealed: call unseal() first" if sealed else f"give its device {right} access"
         if only and any(right in given for who, given in rights.items() if who != "host"):
             why = "on AMD the device that holds the bytes copies them"
-            raise Refused("HP213", f"{mapping.device} may not {does} '{resource.name}'", why=why, hint=hint)
-        raise Refused("HP213", f"no device may {does} '{resource.name}'", hint=hint)
+            raise Refused("HP213", f"{mapping.device} may not {verb} '{resource.name}'", why=why, hint=hint)
+        raise Refused("HP213", f"no device may {verb} '{resource.name}'", hint=hint)
 
     @property
     def only_holders(self) -> bool:

@@ -296,7 +296,7 @@ def _common_sizes(program: Program) -> dict[str, int]:
     for step in program.steps:
         if isinstance(step, Map):
             sizes.setdefault(step.reservation, []).append(step.size)
-    return {name: some[0] for name, some in sizes.items() if len(some) > 1 and len(set(some)) == 1}
+    return {name: lengths[0] for name, lengths in sizes.items() if len(lengths) > 1 and len(set(lengths)) == 1}
 
 
 def _is_cut(program: Program) -> bool:

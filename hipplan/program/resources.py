@@ -92,7 +92,7 @@ class Resource:
             for who, right in access:
                 if who != holder:
                     rights.setdefault(who, []).append(right)
-        return own, {who: min(some) for who, some in rights.items()}
+        return own, {who: min(theirs) for who, theirs in rights.items()}
 
     @property
     def waste(self) -> int:

@@ -53,8 +53,8 @@ def falls_asleep(
     """
     units = _units(program, names)
     _require_able(program, units)
-    for name, some in units.items():
-        asleep = (allocation for allocation in some if allocation in program.asleep)
+    for name, allocations in units.items():
+        asleep = (allocation for allocation in allocations if allocation in program.asleep)
         other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
         if other:
             raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
@@ -62,8 +62,8 @@ def falls_asleep(
         name: [allocation for allocation in memory if allocation not in program.asleep]
         for name, memory in units.items()
     }
-    memory = dict.fromkeys(name for some in units.values() for name in some)
-    same = {name for some in _units(program, unchanged).values() for name in some}
+    memory = dict.fromkeys(name for allocations in units.values() for name in allocations)
+    same = {name for allocations in _units(program, unchanged).values() for name in allocations}
     moved = {} if to == DROP else movable(program, memory)
     new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
     known = {
@@ -98,7 +98,9 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     retain: the copies stay. Raises ApplyError (HP420), MachineError (HP309).
     """
     asleep = sleeping_memory(program.sleeping)
-    wanted = None if names is None else {name for some in _units(program, names).values() for name in some}
+    wanted = (
+        None if names is None else {name for allocations in _units(program, names).values() for name in allocations}
+    )
     memory = dict.fromkeys(allocation for allocation in asleep if wanted is None or allocation in wanted)
     new = _woken(program, memory)
     dropped = {allocation for allocation in memory if program.backups[allocation].to == DROP}
@@ -197,7 +199,7 @@ def _require_able(program: Program, units: Units) -> None:
     """Raises ApplyError (HP440): this memory cannot be freed by itself."""
     kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
     made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
-    for name, some in units.items():
+    for name, allocations in units.items():
         if name in program.shared:
             why = "other ranks of this node map it, which keeps its memory allocated"
             raise cannot_sleep(
@@ -206,7 +208,7 @@ def _require_able(program: Program, units: Units) -> None:
         if kinds[name] in _WITH_THEIR_ADDRESSES:
             hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
             raise cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
-        for memory in some:
+        for memory in allocations:
             step = made.get(memory)  # None if it sleeps already
             if isinstance(step, steps.ImportAllocation):
                 who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
@@ -215,12 +217,12 @@ def _require_able(program: Program, units: Units) -> None:
                 raise cannot_sleep(name, f"'{memory}' is host memory")
 
 
-def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:
+def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> set[int]:
     """id() of each step that makes these allocations, maps them, or sets the rights of those mappings."""
-    mapped = {step.name for step in some if isinstance(step, steps.Map) and whole_name(step.allocation) in memory}
+    mapped = {step.name for step in candidates if isinstance(step, steps.Map) and whole_name(step.allocation) in memory}
     return {
         id(step)
-        for step in some
+        for step in candidates
         if (isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) and whole_name(step.name) in memory)
         or (isinstance(step, (steps.Map, steps.SetAccess)) and step.name in mapped)
     }
@@ -235,7 +237,7 @@ def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
             steps_by_name.setdefault(whole_name(step.name), []).append(replace(step, origin=None))
         elif isinstance(step, (steps.Map, steps.SetAccess)):
             steps_by_name.setdefault(memory[step.name], []).append(replace(step, origin=None))
-    return {name: tuple(some) for name, some in steps_by_name.items()}
+    return {name: tuple(about) for name, about in steps_by_name.items()}
 
 
 def _with_backups(

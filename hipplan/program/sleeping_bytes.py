@@ -33,7 +33,7 @@ def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ..
     for resource in opened.resources:
         if resource.memory in places:
             places[resource.memory].append(resource)
-    return {name: _reached(name, some, reach) for name, some in places.items()}
+    return {name: _reached(name, mappings, reach) for name, mappings in places.items()}
 
 
 def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
@@ -74,9 +74,9 @@ def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[
     if in_files:
         name, loads = _called(program, in_files), []
         sizes = {backup.place: backup.file_size for backup in program.backups.values()}
-        for file, some in pieces_of.items():
+        for file, pieces in pieces_of.items():
             size = sizes[file]
-            loads.append(Taken(Wanted(name=name, size=size, asked=size, file=file), tuple(some)))
+            loads.append(Taken(Wanted(name=name, size=size, asked=size, file=file), tuple(pieces)))
         yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(pieces_of))
 
 

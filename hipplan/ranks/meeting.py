@@ -136,7 +136,7 @@ class Meeting:
         try:
             with self._with_others():
                 wanted = {rank: [step for step in imports if step.rank == rank] for rank in self._mesh.ranks}
-                wants = {rank: {"wants": [step.bind for step in some]} for rank, some in wanted.items()}
+                wants = {rank: {"wants": [step.bind for step in imports]} for rank, imports in wanted.items()}
                 asked = self._send(wants)
                 for names in (message.get("wants") for message in asked.values()):
                     if not isinstance(names, list) or not self._offered.issuperset(names):
@@ -147,12 +147,12 @@ class Meeting:
                 outgoing = {rank: [shared[name] for name in message["wants"]] for rank, message in asked.items()}
                 until, over = self._agreement.until(), self._agreement.over
                 received = self._mesh.exchange({rank: {} for rank in outgoing}, until, over, outgoing)
-                if any(len(received[rank].descriptors) != len(some) for rank, some in wanted.items()):
+                if any(len(received[rank].descriptors) != len(imports) for rank, imports in wanted.items()):
                     raise ValueError("a rank sent other memory than requested")
             descriptors = {
                 step.name: descriptor
-                for rank, some in wanted.items()
-                for step, descriptor in zip(some, received[rank].descriptors, strict=True)
+                for rank, imports in wanted.items()
+                for step, descriptor in zip(imports, received[rank].descriptors, strict=True)
             }
             received.clear()  # now the caller owns them
             return descriptors

@@ -52,7 +52,7 @@ def device_bars(program: Program) -> Table:
 def steps_summary(steps: Iterable[Step]) -> str:
     """A line for each driver call."""
     groups = _grouped(steps, lambda step: (step.call,))
-    rows = [(str(len(some)), call, _names([step.name for step in some])) for (call,), some in groups]
+    rows = [(str(len(alike)), call, _names([step.name for step in alike])) for (call,), alike in groups]
     return fitted_table((">steps", "call", "names"), rows)
 
 
@@ -84,19 +84,19 @@ def _summed(
     shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
 ) -> Iterator[tuple[str, ...]]:
     """A row for each kind and name."""
-    for (kind, name), some in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
+    for (kind, name), alike in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
         holders = dict.fromkeys(
-            who for resource in some for who in ([who for who, _ in resource.held_by] or [resource.device])
+            who for resource in alike for who in ([who for who, _ in resource.held_by] or [resource.device])
         )
         held = [
-            (what, sum(inside.get((what, resource.name), 0) for resource in some)) for what in ("tensor", "mapping")
+            (what, sum(inside.get((what, resource.name), 0) for resource in alike)) for what in ("tensor", "mapping")
         ]
-        asked, size = sum(resource.asked for resource in some), sum(resource.size for resource in some)
+        asked, size = sum(resource.asked for resource in alike), sum(resource.size for resource in alike)
         yield (
-            some[0].name if len(some) == 1 else name,
+            alike[0].name if len(alike) == 1 else name,
             kind,
             _first_few(holders),
-            str(len(some)),
+            str(len(alike)),
             ", ".join(counted(count, what) for what, count in held if count),
             about_size(asked) if size else "",
             about_size(size) if size else "",
@@ -106,7 +106,7 @@ def _summed(
 def changes_summary(lines: Iterable[Line]) -> str:
     """A line for each kind of object that is added, changed or removed."""
     groups = _grouped(lines, lambda line: (line.sign, line.kind))
-    rows = [(sign, str(len(some)), kind, _names([line.name for line in some])) for (sign, kind), some in groups]
+    rows = [(sign, str(len(alike)), kind, _names([line.name for line in alike])) for (sign, kind), alike in groups]
     return fitted_table(("", ">count", "kind", "names"), rows)
 
 
@@ -148,7 +148,7 @@ def _names(names: Iterable[str]) -> str:
     for name in names:
         whole = name.partition("#")[0].partition("[")[0]
         families.setdefault(_family(whole), set()).add(whole)
-    return _first_few([min(some) if len(some) == 1 else family for family, some in families.items()])
+    return _first_few([min(names) if len(names) == 1 else family for family, names in families.items()])
 
 
 def _first_few(names: Collection[str]) -> str:

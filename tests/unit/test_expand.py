@@ -21,7 +21,7 @@ SCOPE = {"a": 4, "b": 6, "kib": "1KiB", "yes": True, "rank": "gpu.1", "rank.inde
 
 def expanded(text: str, **given: Any) -> dict[str, Any]:
     document = expand(io.StringIO(text), given)
-    assert not document.found, document.found
+    assert not document.findings, document.findings
     data: dict[str, Any] = document.data
     return data
 

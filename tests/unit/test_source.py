@@ -156,7 +156,7 @@ def test_a_duplicate_key_alone_leaves_the_rest_to_be_checked() -> None:
     source = load_yaml("a: 1\na: 2\n")
 
     assert source.data == {"a": 1}
-    assert [d.code for d in source.found] == ["HP005"]
+    assert [d.code for d in source.findings] == ["HP005"]
 
 
 def bomb(levels: int) -> str:
@@ -236,7 +236,7 @@ def test_what_stands_under_a_second_key_of_a_name_is_read_too_and_is_found_where
 
     assert source.data == {"b": {"one": 1, "both": 2, "two": 4, "four": 5}, "c": 3}
     assert lines == {"one": 1, "both": 1, "two": 3, "four": 4}
-    assert [(item.code, str(item.span)) for item in source.found] == [
+    assert [(item.code, str(item.span)) for item in source.findings] == [
         ("HP005", "<text>:3:1"), ("HP005", "<text>:4:1"), ("HP005", "<text>:5:1")
     ]  # fmt: skip
 

@@ -91,9 +91,9 @@ def resolve(
     mapped = {name: region for name, region in all_regions.items() if region.spec.map is not None}
     objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents, mapped)
     if names.wrong or broken:
-        return sound(objects, devices.all, names.wrong), names.found.all
+        return sound(objects, devices.all, names.wrong), names.findings.all
     warn_of_unused(objects, plan, names)
-    return objects, names.found.all
+    return objects, names.findings.all
 
 
 def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> None:

@@ -25,7 +25,7 @@ def resolve_contents(
     """The contents, in the order written."""
     if not plan.contents:
         return ()
-    access = {mapping.name: mapping.access for some in reservations.values() for mapping in some.mappings}
+    access = {mapping.name: mapping.access for reservation in reservations.values() for mapping in reservation.mappings}
     anywhere = {name: _anywhere(region) for name, region in regions.items()}
     access |= anywhere
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
@@ -36,7 +36,9 @@ def resolve_contents(
             sizes[f"{name}.{short}"] = 0 if -1 in tensor.shape else tensor.bytes_least
             own = tensor.device if tensor.device in region.devices else None
             access[f"{name}.{short}"] = region.access_to(own) if own else anywhere[name]
-    whole = {mapping.name: some.path for some in reservations.values() for mapping in some.mappings}
+    whole = {
+        mapping.name: reservation.path for reservation in reservations.values() for mapping in reservation.mappings
+    }
     whole |= {f"{name}.{short}": region.path for name, region in regions.items() for short in region.spec.tensors}
     whole |= {name: region.path for name, region in regions.items()}
     # An object with errors may have wrong rights, so these are not checked.

@@ -20,7 +20,7 @@ class Names:
 
     def __init__(self, span: SpanOf, broken: frozenset[str], budget: Budget) -> None:
         self.span = span
-        self.found = Findings()
+        self.findings = Findings()
         self.budget = budget
         self.wrong: set[Path] = set()
         """(noun, name) of objects in which this run has found errors."""
@@ -77,7 +77,7 @@ class Names:
         known: the existing names; otherwise: a hint if none is similar. Both are called only for the first errors.
         """
         self.wrong.add(path[:2])
-        if self.is_broken(noun, name) or self.found.enough():
+        if self.is_broken(noun, name) or self.findings.enough():
             return
         if not hint:
             hint = self.whose(noun, name, "give this the same rank:")
@@ -114,8 +114,8 @@ class Names:
     def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
         """Add a diagnostic at the value (or the key) of a path."""
         self.wrong.add(path[:2])
-        if not self.found.enough():
-            self.found.add(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
+        if not self.findings.enough():
+            self.findings.add(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
 
     def _twice(self, name: str, first: Path, path: Path) -> None:
         where = self.span(first, key=True)

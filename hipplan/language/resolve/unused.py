@@ -19,9 +19,9 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
         if path not in reported:  # all objects of one `count` are one line of the plan
             reported.add(path)
             span = names.span(path, key=True)
-            names.found.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
+            names.findings.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
 
-    mapped = {mapping.allocation for some in objects.reservations.values() for mapping in some.mappings}
+    mapped = {mapping.allocation for reservation in objects.reservations.values() for mapping in reservation.mappings}
     for reservation in objects.reservations.values():
         for mapping in reservation.lines():
             if not any(right != "none" for right in mapping.access.values()):

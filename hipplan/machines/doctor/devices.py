@@ -62,7 +62,7 @@ def _links(machine: Machine) -> Iterator[Finding]:
 
 
 def _nodes(place: Place, machine: Machine) -> Iterator[Finding]:
-    nodes = place.found("/sys/devices/system/node", "node[0-9]*")
+    nodes = place.matches("/sys/devices/system/node", "node[0-9]*")
     if len(nodes) < 2:
         return
     lost = [ordinal for ordinal, device in enumerate(machine.devices) if device.numa_node is None]
@@ -81,7 +81,7 @@ def _nodes(place: Place, machine: Machine) -> Iterator[Finding]:
 def _nodes_of_this_process(place: Place) -> set[int]:
     mine = os.sched_getaffinity(0)
     visible = set()
-    for folder in place.found("/sys/devices/system/node", "node[0-9]*"):
+    for folder in place.matches("/sys/devices/system/node", "node[0-9]*"):
         number = folder.name.removeprefix("node")
         text = place.text(f"/sys/devices/system/node/{folder.name}/cpulist")
         if number.isdecimal() and mine & _processors(text):
@@ -100,7 +100,7 @@ def _processors(text: str) -> set[int]:
 
 
 def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:
-    files = place.found("/sys/class/kfd/kfd/topology/nodes", "*/properties")
+    files = place.matches("/sys/class/kfd/kfd/topology/nodes", "*/properties")
     known = sum(_simds(place, file.parent.name) > 0 for file in files)
     if known > len(machine.devices) and not any(place.environ.get(variable) for variable in _HIDING):
         summary = f"the kernel knows {known} GPUs, the runtime {len(machine.devices)}"

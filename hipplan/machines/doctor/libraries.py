@@ -73,9 +73,9 @@ def _folders(place: Place, packages: Mapping[str, str] | None) -> Iterator[Path]
     for folder in wheel_folders() if packages is None else packages.values():
         yield Path(folder, "lib")
     yield place.path(SYSTEM_ROCM) / "lib"
-    for other in place.found("/opt", "rocm-*"):
+    for other in place.matches("/opt", "rocm-*"):
         yield other / "lib"
-    for line in place.found("/etc/ld.so.conf.d", "*.conf"):
+    for line in place.matches("/etc/ld.so.conf.d", "*.conf"):
         for folder in place.text(f"/etc/ld.so.conf.d/{line.name}").splitlines():
             if folder.startswith("/"):
                 yield place.path(folder.strip())

@@ -53,7 +53,7 @@ class Place:
         except ValueError:
             return None
 
-    def found(self, folder: str, pattern: str) -> list[Path]:
+    def matches(self, folder: str, pattern: str) -> list[Path]:
         """The files that match a pattern, sorted."""
         try:
             return sorted(self.path(folder).glob(pattern))

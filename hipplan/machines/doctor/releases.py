@@ -60,6 +60,7 @@ def examined(family: str, version: tuple[int, ...]) -> Iterator[Finding]:
     if family != "amd":
         return
     release = ".".join(map(str, version[:2]))
-    for one in AMD:
-        if one.first <= version < one.behind:
-            yield Finding(one.level, f"release.{one.topic}", f"HIP {release}: {one.summary}", one.do, one.source)
+    for defect in AMD:
+        if defect.first <= version < defect.behind:
+            summary = f"HIP {release}: {defect.summary}"
+            yield Finding(defect.level, f"release.{defect.topic}", summary, defect.do, defect.source)

@@ -21,7 +21,7 @@ _FEW_MAPPINGS = 262_144
 
 
 def facts(place: Place) -> dict[str, Any]:
-    nodes = [path.name for path in place.found("/sys/devices/system/node", "node[0-9]*")]
+    nodes = [path.name for path in place.matches("/sys/devices/system/node", "node[0-9]*")]
     return {
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -38,7 +38,7 @@ def facts(place: Place) -> dict[str, Any]:
 def on_the_bus(place: Place) -> dict[str, int]:
     """Vendor -> GPUs that PCI shows."""
     groups: dict[str, int] = {}
-    for device in place.found("/sys/bus/pci/devices", "*"):
+    for device in place.matches("/sys/bus/pci/devices", "*"):
         vendor = place.text(f"/sys/bus/pci/devices/{device.name}/vendor")
         kind = place.text(f"/sys/bus/pci/devices/{device.name}/class")
         if vendor in _VENDORS and kind.startswith(_GPU_CLASSES):
@@ -83,7 +83,7 @@ def _drivers(place: Place) -> Iterator[Finding]:
         yield from _node_files(
             place, "amd", ("/dev/kfd",), "add yourself to the groups render and video, and log in again"
         )
-        if not place.found("/dev/dri", "renderD*") and place.path("/dev/kfd").exists():
+        if not place.matches("/dev/dri", "renderD*") and place.path("/dev/kfd").exists():
             summary = "/dev/dri has no render node, which memory is mapped through"
             yield Finding("error", "driver.amd.render", summary, "give the container --device /dev/dri")
     if _nvidia(place):
