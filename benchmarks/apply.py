@@ -59,7 +59,7 @@ def whole(text: str, chosen: Chosen) -> Mapping[str, float]:
 
 
 def counts(text: str) -> list[int]:
-    return [positive(one) for one in text.split(",")]
+    return [positive(number) for number in text.split(",")]
 
 
 def main() -> None:
@@ -96,12 +96,14 @@ def main() -> None:
             for name in ("hipplan", "verified", "whole")
             for part in ("apply", "teardown", "all")
         }
-        shown = [one if name.endswith("all") else one.median for name, one in ratios.items() if "whole " not in name]
+        shown = [
+            ratio if name.endswith("all") else ratio.median for name, ratio in ratios.items() if "whole " not in name
+        ]
         shown.append(ratios["whole all"])
         rows.append([f"{count} x {devices}", base["apply"], base["teardown"], *shown, compiled])
         results.append(
             {"mappings": count, "devices": devices, "rounds": rounds, "us": took,
-             "ratios": {name: one._asdict() for name, one in ratios.items()},
+             "ratios": {name: ratio._asdict() for name, ratio in ratios.items()},
              "load and compile us": compiled}
         )  # fmt: skip
     print(

@@ -64,7 +64,7 @@ class Times(dict[str, float]):
 
     def __init__(self, rounds: Sequence[Mapping[str, float]]) -> None:
         self.rounds = rounds
-        super().__init__({part: statistics.median(one[part] for one in rounds) for part in rounds[0]})
+        super().__init__({part: statistics.median(times[part] for times in rounds) for part in rounds[0]})
 
 
 _libc = ctypes.CDLL(None)
@@ -103,7 +103,7 @@ class Ratio(NamedTuple):
 
     @classmethod
     def of(cls, times: Times, base: Times, part: str = "all") -> Ratio:
-        seen = sorted(one[part] / other[part] for one, other in zip(times.rounds, base.rounds, strict=True))
+        seen = sorted(own[part] / other[part] for own, other in zip(times.rounds, base.rounds, strict=True))
         out = max(0, int(len(seen) / 2 - 0.98 * math.sqrt(len(seen))))  # ranks of a median's sign test
         return cls(statistics.median(seen), seen[out], seen[-1 - out])
 
@@ -131,8 +131,8 @@ def compiler() -> list[str]:
         return shlex.split(given)
     rocm = os.pathsep.join(f"{root}/bin" for root in (os.environ.get("ROCM_PATH"), "/opt/rocm") if root)
     for name in ("g++", "c++", "clang++", "hipcc", "amdclang++"):
-        if found := shutil.which(name) or shutil.which(name, path=rocm):
-            return [found]
+        if path := shutil.which(name) or shutil.which(name, path=rocm):
+            return [path]
     sys.exit("no C++ compiler was found (set CXX)")
 
 
@@ -152,10 +152,10 @@ def built(name: str) -> Path:
 
 def plain(chosen: Chosen) -> ctypes.CDLL:
     """plain.cpp, bound to the runtime's own library."""
-    found = ctypes.CDLL(str(built("plain.cpp")))
-    if found.plain_open(chosen.runtime.path.encode()) != 0:
+    library = ctypes.CDLL(str(built("plain.cpp")))
+    if library.plain_open(chosen.runtime.path.encode()) != 0:
         sys.exit(f"{chosen.runtime.path} could not be opened")
-    return found
+    return library
 
 
 def timed(function: Callable[..., int], *given: Any) -> dict[str, float]:

@@ -103,15 +103,15 @@ def main() -> None:
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
-        said = [pipe.recv() for pipe in pipes]
+        answers = [pipe.recv() for pipe in pipes]
         for process in processes:
             process.join()
-    if not all(right for _, right in said):
+    if not all(right for _, right in answers):
         raise SystemExit("the gathered bytes are not those of the ranks")
     slowest = {
-        name: [max(seen[name][n] for seen, _ in said) for n in range(given.rounds)] for name in ("copies", "nccl")
+        name: [max(seen[name][n] for seen, _ in answers) for n in range(given.rounds)] for name in ("copies", "nccl")
     }
-    medians = {name: statistics.median(some) for name, some in slowest.items()}
+    medians = {name: statistics.median(times) for name, times in slowest.items()}
     came = (ranks - 1) * given.size / 1e6
     print(f"{ranks} ranks, {given.size / 2**20:g} MiB each, the slowest of each round; medians of {given.rounds}")
     table(

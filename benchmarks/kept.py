@@ -43,15 +43,15 @@ choose, imports = timed(modules)
 _, context = timed(lambda: choose(runtime).runtime.memory_info(0))
 if how == "load":
     layout, took = timed(lambda: hipplan.apply(plan, runtime=runtime, answer=False))
-    said = {"imports": imports, "context": context, "ready": took}
+    times = {"imports": imports, "context": context, "ready": took}
 else:
     layout, took = timed(lambda: hipplan.attach("kept", runtime=runtime, answer=False))
     other, again = timed(lambda: hipplan.attach("kept", runtime=runtime, answer=False, addresses="any"))
-    said = {"imports": imports, "context": context, "ready": took, "again": again}
+    times = {"imports": imports, "context": context, "ready": took, "again": again}
     other.close()
 assert layout.drift() == []
 layout.close()
-print(json.dumps(said))
+print(json.dumps(times))
 """
 
 

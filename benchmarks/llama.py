@@ -92,22 +92,22 @@ def variants(chosen: Chosen, program: Program, missing: list[str]) -> dict[str, 
     sizes, devices = places(program)
     step = 2 * 2**20
     hand = plain(chosen)
-    found: dict[str, Variant] = {
+    by_name: dict[str, Variant] = {
         "hipplan": both(lambda: run(program, chosen.runtime, check=False), lambda layout: layout.close()),
         "hipplan, verified": both(lambda: run(program, chosen.runtime), lambda layout: layout.close()),
         "C++, one bare handle a GPU": by_hand(hand, [c.size for c in chunks], [ordinals[c.device] for c in chunks]),
         "C++, a handle each": by_hand(hand, [round_up(size, step) for size in sizes], devices),
     }
     if chosen.kind not in ("amd", "cuda"):
-        return found
+        return by_name
     name = "torch.empty each"
     try:
-        found[name] = torch_empty(sizes, devices)
-        found[name]()
+        by_name[name] = torch_empty(sizes, devices)
+        by_name[name]()
     except Exception as error:  # another release of it, or none: the rest still counts
-        found.pop(name, None)
+        by_name.pop(name, None)
         missing.append(f"{name}: {type(error).__name__}: {error}")
-    return found
+    return by_name
 
 
 def once_by_cuda_core(chosen: Chosen, program: Program, missing: list[str]) -> dict[str, dict[str, float]]:

@@ -90,9 +90,9 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
 
 def _longer() -> list[str]:
     """Faults, interrupts, and every other test that has only a part of its length in `make test`."""
-    found = [path for path in (ROOT / "tests").rglob("test_*.py") if "WHOLE" in path.read_text()]
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if "WHOLE" in path.read_text()]
     folders = [ROOT / "tests" / name for name in ("faults", "interrupts")]
-    return [*map(str, folders), *sorted(str(one) for one in found if one.parent not in folders)]
+    return [*map(str, folders), *sorted(str(path) for path in files if path.parent not in folders)]
 
 
 def _sanitized(given: argparse.Namespace) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
         environment = _environment(given.sanitizer, folder)
         wanted = given.tests or [
             "tests",
-            *(f"--ignore={one}" for one in NOT_SANITIZED),
+            *(f"--ignore={path}" for path in NOT_SANITIZED),
             "-k",
             f"not ({' or '.join(TIMED)})",
         ]
@@ -168,10 +168,10 @@ def _pytest(arguments: list[str], environment: dict[str, str]) -> dict[str, str]
 
 
 def _library(name: str) -> str:
-    found = subprocess.run(
+    name = subprocess.run(
         ["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    return str(Path(found).resolve())
+    return str(Path(name).resolve())
 
 
 def _compiler() -> str:

@@ -137,7 +137,7 @@ def amd(release: str) -> Side:
 
 
 def simulator(release: str) -> Side:
-    quirks = "".join(f"quirk.{one}=1\n" for one in QUIRKS[release])
+    quirks = "".join(f"quirk.{quirk}=1\n" for quirk in QUIRKS[release])
     profile = f"hip_version={HIP[release]}\n{MACHINE}{quirks}"
     clean = {name: value for name, value in os.environ.items() if name not in libraries.environment(release)}
     return Side(player(library_path()), clean | {"HIPSIM_PROFILE": profile, "HIPSIM_LOG": "none"})
@@ -165,30 +165,30 @@ def changes_nothing(function: str) -> bool:
     )
 
 
-def same_last_error(call: Call, one: list[Any], other: list[Any], before: bool) -> bool:
+def same_last_error(call: Call, theirs: list[Any], ours: list[Any], before: bool) -> bool:
     """Whether the two threads' last errors agree behind a call: if it was looked at, by that; else only if nothing set
     them apart since they were last cleared."""
-    if len(one) == len(other) == WATCHED:
-        return bool(one[-1] == other[-1])
-    return call[0] == "hipGetLastError" or (before and one == other)
+    if len(theirs) == len(ours) == WATCHED:
+        return bool(theirs[-1] == ours[-1])
+    return call[0] == "hipGetLastError" or (before and theirs == ours)
 
 
 def differences(calls: list[Call], theirs: Answers, ours: Answers) -> tuple[int, list[tuple[int, Difference]]]:
     """Calls compared, and those that differ, up to the first behind which the two are no longer in the same state."""
-    compared, found, same_error = 0, [], True
-    for number, (call, one, other) in enumerate(zip(calls, theirs, ours, strict=True)):
-        agreed, same_error = same_error, same_last_error(call, one, other, same_error)
-        if "reused address" in (one[0], other[0]):
+    compared, differing, same_error = 0, [], True
+    for number, (call, amd, simulated) in enumerate(zip(calls, theirs, ours, strict=True)):
+        agreed, same_error = same_error, same_last_error(call, amd, simulated, same_error)
+        if "reused address" in (amd[0], simulated[0]):
             continue
-        compared += not passed_over(one)
-        if one == other:
+        compared += not passed_over(amd)
+        if amd == simulated:
             continue
-        if not agreed and (call[0] in TELL_ERRORS or one[:2] == other[:2]):
+        if not agreed and (call[0] in TELL_ERRORS or amd[:2] == simulated[:2]):
             continue  # left by an earlier difference
-        found.append((number, Difference(call, other, one)))
-        if one[0] != other[0] and not changes_nothing(call[0]):
+        differing.append((number, Difference(call, simulated, amd)))
+        if amd[0] != simulated[0] and not changes_nothing(call[0]):
             break
-    return compared, found
+    return compared, differing
 
 
 class Pair:
@@ -212,12 +212,12 @@ class Pair:
             return 0, [(at, Difference([*calls, CLEANING_UP][at], [right], [left]))]
         return differences(calls, theirs, ours)
 
-    def shrink(self, calls: list[Call], found: Difference, watched: bool) -> list[Call]:
+    def shrink(self, calls: list[Call], wanted: Difference, watched: bool) -> list[Call]:
         """The fewest calls that still end in a difference of that function's."""
 
-        def shows(some: list[Call]) -> bool:
-            _, others = self.compare("shrink", some, watched)
-            return any(one.call == found.call and one.theirs == found.theirs for _, one in others)
+        def shows(fewer: list[Call]) -> bool:
+            _, differing = self.compare("shrink", fewer, watched)
+            return any((shown.call, shown.theirs) == (wanted.call, wanted.theirs) for _, shown in differing)
 
         step = max(1, len(calls) // 2)
         while step >= 1:
@@ -264,14 +264,14 @@ class Run:
     undeclared: list[Undeclared] = field(default_factory=list)
 
     def add(self, pair: Pair, name: str, calls: list[Call], watched: bool) -> None:
-        compared, found = pair.compare(name.replace(" ", "-"), calls, watched)
+        compared, differing = pair.compare(name.replace(" ", "-"), calls, watched)
         self.sequences += 1
         self.compared += compared
-        for at, one in found:
-            if is_declared(pair.release, one):
+        for at, difference in differing:
+            if is_declared(pair.release, difference):
                 self.declared += 1
             else:
-                self.undeclared.append(Undeclared(name, calls[: at + 1], watched, one))
+                self.undeclared.append(Undeclared(name, calls[: at + 1], watched, difference))
 
 
 def is_watched(seed: int) -> bool:
@@ -292,8 +292,8 @@ def compare_sequences(pair: Pair, calls_wanted: int, first_seed: int = 0) -> Run
 def compare_short_sequences(pair: Pair, starts: Iterable[str], length: int) -> Run:
     """All of them. Every second one is watched; in the others only its own calls set the last error."""
     run = Run()
-    found = (short_sequences(start, pair.release, length) for start in starts)
-    for number, (name, calls) in enumerate(itertools.chain.from_iterable(found)):
+    sequences = (short_sequences(start, pair.release, length) for start in starts)
+    for number, (name, calls) in enumerate(itertools.chain.from_iterable(sequences)):
         if len(run.undeclared) >= AS_MANY_AS_ONE_READS:
             return run
         run.add(pair, name, calls, watched=number % 2 == 0)
@@ -302,10 +302,11 @@ def compare_short_sequences(pair: Pair, starts: Iterable[str], length: int) -> R
 
 def report(pair: Pair, run: Run) -> str:
     lines = []
-    for one in run.undeclared:
-        found = one.difference
-        lines.append(f"{one.name}: {found.call[0]}: AMD {found.theirs}, simulator {found.ours}")
-        lines += [f"    {json.dumps(call)}" for call in pair.shrink(one.calls, found, one.watched)]
+    for undeclared in run.undeclared:
+        difference = undeclared.difference
+        lines.append(f"{undeclared.name}: {difference.call[0]}: AMD {difference.theirs}, simulator {difference.ours}")
+        calls = pair.shrink(undeclared.calls, difference, undeclared.watched)
+        lines += [f"    {json.dumps(call)}" for call in calls]
     return "\n".join(lines)
 
 

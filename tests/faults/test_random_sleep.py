@@ -49,12 +49,12 @@ class Player:
         ]
         if not names:
             return
-        act, name, some = chance.choice(ACTS), chance.choice(names), chance.sample(names, min(len(names), 2))
+        act, name, chosen = chance.choice(ACTS), chance.choice(names), chance.sample(names, min(len(names), 2))
         try:
             if act == "sleep":
-                self.sleep(some)
+                self.sleep(chosen)
             elif act == "wake":
-                self.wake(some)
+                self.wake(chosen)
             elif act == "update":
                 layout.update(self.plan, bind=still_needed(self.bind, layout.program))
                 self.slept = {name: was for name, was in self.slept.items() if name in layout.program.asleep}
@@ -69,17 +69,17 @@ class Player:
             assert error.diagnostics[0].code not in DRIVERS_OWN, error
         assert layout.drift() == []
 
-    def sleep(self, some: list[str]) -> None:
+    def sleep(self, chosen: list[str]) -> None:
         to = self.chance.choice(["host", "drop", str(self.folder / f"copy{self.chance.randrange(2)}.bin")])
         awake = [name for name in self.layout if not self.layout.program.sleeps(name) and "#" not in name]
         before = {name: self.bytes_of(name) for name in awake}
-        self.layout.sleep(some, to=to, checksum=self.chance.random() < 0.5)
+        self.layout.sleep(chosen, to=to, checksum=self.chance.random() < 0.5)
         asleep = self.layout.program.asleep
         self.slept |= {name: was for name, was in before.items() if was is not None and name in asleep}
         self.slept = {name: was for name, was in self.slept.items() if asleep.get(name) != "drop"}
 
-    def wake(self, some: list[str] | None) -> None:
-        self.layout.wake(some, retain=self.chance.random() < 0.3)
+    def wake(self, chosen: list[str] | None) -> None:
+        self.layout.wake(chosen, retain=self.chance.random() < 0.3)
         for name in [name for name in self.slept if not self.layout.program.sleeps(name)]:
             assert self.bytes_of(name) == self.slept.pop(name), name
 

@@ -65,10 +65,10 @@ class Driver:
     def __init__(self) -> None:
         self.file = os.open("/dev/kfd", os.O_RDWR | os.O_CLOEXEC)
         size = 6 * 8 + 8  # kfd_process_device_apertures
-        found = bytearray(64 * size)
-        ask = self.call("get_process_apertures_new", pointer=ctypes.addressof(c_char.from_buffer(found)), count=64)
+        apertures = bytearray(64 * size)
+        ask = self.call("get_process_apertures_new", pointer=ctypes.addressof(c_char.from_buffer(apertures)), count=64)
         self.kept: list[Any] = []
-        self.gpus = [int.from_bytes(found[i * size + 48 : i * size + 52], "little") for i in range(ask.count)]
+        self.gpus = [int.from_bytes(apertures[i * size + 48 : i * size + 52], "little") for i in range(ask.count)]
 
     def call(self, name: str, **fields: int) -> Any:
         """An ioctl by its name; its arguments as they come back. Raises OSError."""
@@ -171,10 +171,10 @@ def ledger() -> dict[str, Any]:
     size = libc.kfdsim_ledger(None, ctypes.c_size_t(0)) + 4096
     text = ctypes.create_string_buffer(size)
     libc.kfdsim_ledger(text, ctypes.c_size_t(size))
-    found: dict[str, Any] = json.loads(text.value)
-    return found
+    contents: dict[str, Any] = json.loads(text.value)
+    return contents
 
 
-def alive(found: dict[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
+def alive(contents: dict[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
     """What of a ledger is not empty."""
-    return {name: value for name, value in found.items() if value and name not in ("gpus", "descriptors", *but)}
+    return {name: value for name, value in contents.items() if value and name not in ("gpus", "descriptors", *but)}

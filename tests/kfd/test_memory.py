@@ -15,9 +15,9 @@ before, empty = free(), alive(ledger())
 handle = driver.allocate(3 * MIB, 0x7000_0000_0000)
 assert before - free() == 4 * MIB  # in pages of 2 MiB, as the kernel counts it
 assert ledger()["gpus"][0]["used"] == 3 * MIB
-assert [(one["kind"], one["size"]) for one in ledger()["buffers"]] == [("gpu", 3 * MIB)]
+assert [(buffer["kind"], buffer["size"]) for buffer in ledger()["buffers"]] == [("gpu", 3 * MIB)]
 driver.map(handle, 0, 1)
-assert [one["gpu"] for one in ledger()["mappings"]] == [0, 1]
+assert [mapping["gpu"] for mapping in ledger()["mappings"]] == [0, 1]
 try: driver.free(handle)
 except OSError as error: assert error.errno == errno.EBUSY
 else: raise AssertionError("freed while it was mapped")
@@ -55,7 +55,7 @@ assert free() == (512 << 30) // 16 * 15 - (400 << 30) - 3 * MIB < before
 try: driver.allocate(100 << 30, 0x7300_0000_0000)
 except OSError as error: assert error.errno == errno.ENOMEM
 else: raise AssertionError("more memory than the machine has")
-for one in (handle, host, *others): driver.free(one)
+for memory in (handle, host, *others): driver.free(memory)
 assert free() == before and alive(ledger()) == {}
 """,
         machine="mi300a-4",
@@ -73,8 +73,9 @@ queues = Queue(driver, 0), Queue(driver, 1)
 queues[0].copy(0x7000_0000_0000 + 12345, ctypes.addressof(given), 10)
 queues[1].copy(ctypes.addressof(taken), 0x7000_0000_0000 + 12345, 10)
 assert taken.raw[:10] == b"some bytes"
-for one in queues: one.destroy()
-assert [one["kind"] for one in ledger()["buffers"]] == ["gpu", "registered", "registered"] and not ledger()["queues"]
+for queue in queues: queue.destroy()
+assert [buffer["kind"] for buffer in ledger()["buffers"]] == ["gpu", "registered", "registered"]
+assert not ledger()["queues"]
 """)
 
 
@@ -113,7 +114,7 @@ driver.attributes(start, 4096, 0, (ACCESS, here), (PREFERRED, here))
 assert driver.attributes(start, 4096, 1, (ACCESS, here), (PREFERRED, 0)) == [(ACCESS, here), (PREFERRED, here)]
 driver.attributes(start + 4096, 4096, 0, (PREFERRED, driver.gpus[1]))
 assert driver.attributes(start, 2 * 4096, 1, (PREFERRED, 0)) == [(PREFERRED, 0xFFFFFFFF)]  # not the same all over
-assert [one["size"] for one in ledger()["managed"]] == [4096, 4096]
+assert [memory["size"] for memory in ledger()["managed"]] == [4096, 4096]
 for wrong, code in (((ACCESS, unknown), errno.EINVAL), ((99, 0), errno.EINVAL)):
     try: driver.attributes(start, 4096, 0, wrong)
     except OSError as error: assert error.errno == code

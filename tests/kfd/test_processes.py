@@ -39,8 +39,8 @@ if not child:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
 driver = Driver()
-told = driver.call("get_dmabuf_info", descriptor=descriptor)
-assert (told.size, told.gpu_id) == (2 * MIB, driver.gpus[0])
+reply = driver.call("get_dmabuf_info", descriptor=descriptor)
+assert (reply.size, reply.gpu_id) == (2 * MIB, driver.gpus[0])
 imported = driver.call("import_dmabuf", address=0x7100_0000_0000, gpu_id=driver.gpus[1], descriptor=descriptor).handle
 os.close(descriptor)
 driver.map(imported, 1)
@@ -65,7 +65,7 @@ again = os.dup(descriptor)
 driver.free(handle)
 os.close(descriptor)
 assert libc.kfdsim_used(0) == used
-assert [one["size"] for one in ledger()["exported"]] == [2 * MIB]
+assert [memory["size"] for memory in ledger()["exported"]] == [2 * MIB]
 back = driver.call("import_dmabuf", address=0x7200_0000_0000, gpu_id=driver.gpus[0], descriptor=again).handle
 os.close(again)
 assert libc.kfdsim_used(0) == used and not ledger()["exported"]
@@ -112,7 +112,7 @@ if not child:
     again = driver.call("export_dmabuf", handle=made.handle).descriptor
     driver.unmap(made.handle, 0)
     driver.free(made.handle)
-    assert [one["size"] for one in ledger()["exported"]] == [whole] and libc.kfdsim_used(0) == whole + MIB
+    assert [memory["size"] for memory in ledger()["exported"]] == [whole] and libc.kfdsim_used(0) == whole + MIB
     os.close(descriptor)
     assert theirs.recv(1) == b"y"  # the other process has imported and closed it
     os.close(again)
@@ -201,11 +201,11 @@ def wait(timeout):
 assert wait(1) == 1  # the time is over
 done = []
 threads = [threading.Thread(target=lambda: done.append(wait(0xFFFFFFFF))) for _ in range(4)]
-for one in threads: one.start()
+for thread in threads: thread.start()
 for n in range(4):
     driver.call("set_event", event_id=event)
     until(lambda: len(done) > n)  # each time one: it resets itself
-for one in threads: one.join()
+for thread in threads: thread.join()
 assert done == [0] * 4
 driver.call("destroy_event", event_id=event)
 try: wait(0)
@@ -235,8 +235,8 @@ def work(number):
         driver.unmap(handle, 0, 1)
         driver.free(handle)
 threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-for one in threads: one.start()
-for one in threads: one.join()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
 assert alive(ledger()) == {}
 """)
 

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Iterator[Any]:
     return lambda: str(tmp_path / f"group-{next(numbers)}")
 
 
-def tasks(size: int, folder: str, **more: Any) -> list[Task]:
+def tasks_for(size: int, folder: str, **more: Any) -> list[Task]:
     return [Task(PLAN, folder, rank, size, **more) for rank in range(size)]
 
 
@@ -53,7 +53,7 @@ def results(outcomes: list[Outcome | None]) -> list[str]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 64] if WHOLE else [1, 2, 3, 4])
 def test_all_ranks_commit(workers: Workers, folder: Any, size: int) -> None:
-    outcomes = workers.run(*tasks(size, folder()))
+    outcomes = workers.run(*tasks_for(size, folder()))
 
     assert results(outcomes) == ["committed"] * size
     for rank, outcome in enumerate(outcomes):
@@ -63,18 +63,18 @@ def test_all_ranks_commit(workers: Workers, folder: Any, size: int) -> None:
 
 
 def test_one_group_serves_many_calls(workers: Workers, folder: Any) -> None:
-    assert results(workers.run(*tasks(3, folder(), calls=5))) == ["committed"] * 3
+    assert results(workers.run(*tasks_for(3, folder(), calls=5))) == ["committed"] * 3
 
 
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2, 3])
 def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
-    calls = [outcome.driver_calls for outcome in workers.run(*tasks(size, folder())) if outcome is not None]
+    calls = [outcome.driver_calls for outcome in workers.run(*tasks_for(size, folder())) if outcome is not None]
     failed = 0
     for rank in range(size):
         for call in range(1, calls[rank] + 1, 1 if WHOLE or size == 2 else 3):
-            some = tasks(size, folder())
-            some[rank].faults = f"*@{call}=2"
-            outcomes = workers.run(*some)
+            tasks = tasks_for(size, folder())
+            tasks[rank].faults = f"*@{call}=2"
+            outcomes = workers.run(*tasks)
             answers = results(outcomes)
             if answers == ["committed"] * size:
                 continue  # a call whose failure does not matter
@@ -89,9 +89,9 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
 
 
 def test_the_others_hear_which_call_of_which_rank_failed_and_where(workers: Workers, folder: Any) -> None:
-    some = tasks(3, folder())
-    some[1].faults = "hipMemMap@2=2"
-    outcomes = workers.run(*some)
+    tasks = tasks_for(3, folder())
+    tasks[1].faults = "hipMemMap@2=2"
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError", "ApplyError", "GroupError"]
     for outcome in (outcomes[0], outcomes[2]):
         assert outcome is not None
@@ -109,9 +109,9 @@ def test_the_others_hear_which_call_of_which_rank_failed_and_where(workers: Work
     ],
 )
 def test_the_others_hear_of_a_plan_that_cannot_be_used(workers: Workers, folder: Any, plan: str, code: str) -> None:
-    some = tasks(2, folder())
-    some[1].plan = plan
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder())
+    tasks[1].plan = plan
+    outcomes = workers.run(*tasks)
 
     assert outcomes[0] is not None
     assert (outcomes[0].result, outcomes[0].codes) == ("GroupError", ("HP430",))
@@ -121,9 +121,9 @@ def test_the_others_hear_of_a_plan_that_cannot_be_used(workers: Workers, folder:
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_rank_that_never_comes_is_named(workers: Workers, folder: Any, missing: int) -> None:
-    some = tasks(3, folder(), timeout=SHORT_S)
-    del some[missing]
-    outcomes = workers.run(*some)
+    tasks = tasks_for(3, folder(), timeout=SHORT_S)
+    del tasks[missing]
+    outcomes = workers.run(*tasks)
 
     assert results(outcomes) == ["GroupError"] * 2
     for outcome in outcomes:
@@ -133,8 +133,8 @@ def test_a_rank_that_never_comes_is_named(workers: Workers, folder: Any, missing
 
 
 def test_a_rank_that_is_late_reads_that_the_others_waited_for_it(workers: Workers, folder: Any) -> None:
-    *some, late = tasks(3, folder(), timeout=SHORT_S)
-    assert results(workers.run(*some)) == ["GroupError"] * 2
+    *tasks, late = tasks_for(3, folder(), timeout=SHORT_S)
+    assert results(workers.run(*tasks)) == ["GroupError"] * 2
     (outcome,) = workers.run(late)
     assert outcome is not None
     assert "waited for this rank, which was too late" in outcome.text
@@ -155,9 +155,9 @@ def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: i
     """The other ranks decide alike: all commit or none does, and no rank is left waiting."""
     seen = set()
     for rank, at, after in positions(size):
-        some = tasks(size, folder(), timeout=SHORT_S)
-        some[rank].does, some[rank].at, some[rank].after = "kill", at, after
-        outcomes = workers.run(*some)
+        tasks = tasks_for(size, folder(), timeout=SHORT_S)
+        tasks[rank].act, tasks[rank].at, tasks[rank].after = "kill", at, after
+        outcomes = workers.run(*tasks)
         answers = results(outcomes)
         assert answers.pop(rank) == "killed"
         assert len(set(answers)) == 1, (rank, at, after, answers)
@@ -171,9 +171,9 @@ def test_a_rank_stops_at_each_message_and_goes_on_when_the_others_are_done(
     workers: Workers, folder: Any, size: int
 ) -> None:
     for rank, at, after in positions(size):
-        some = tasks(size, folder(), timeout=SHORT_S)
-        some[rank].does, some[rank].at, some[rank].after = "stop", at, after
-        answers = results(workers.run(*some, resume=True))
+        tasks = tasks_for(size, folder(), timeout=SHORT_S)
+        tasks[rank].act, tasks[rank].at, tasks[rank].after = "stop", at, after
+        answers = results(workers.run(*tasks, resume=True))
         assert len(set(answers)) == 1, (rank, at, after, answers)
 
 
@@ -183,9 +183,9 @@ def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_d
     for rank, at, after in positions(2):
 
         def lost(timeout: float, rank: int = rank, at: int = at, after: bool = after) -> list[Outcome | None]:
-            some = tasks(2, folder(), timeout=timeout)
-            some[rank].does, some[rank].at, some[rank].after = "lose", at, after
-            return workers.run(*some)
+            tasks = tasks_for(2, folder(), timeout=timeout)
+            tasks[rank].act, tasks[rank].at, tasks[rank].after = "lose", at, after
+            return workers.run(*tasks)
 
         def was_late(outcomes: list[Outcome | None], rank: int = rank) -> bool:
             outcome = outcomes[rank]
@@ -204,34 +204,34 @@ def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_d
 def test_a_store_that_is_out_of_reach_for_a_moment_is_asked_again(workers: Workers, folder: Any) -> None:
     """Also by rank 0, which looks at the end while it waits for a rank that comes late."""
     for rank, at, after in positions(2):
-        some = tasks(2, folder())
-        some[rank].does, some[rank].at, some[rank].after = "miss", at, after
-        assert results(workers.run(*some)) == ["committed"] * 2, (rank, at, after)
-    some = tasks(2, folder(), timeout=2.0)
-    some[0].does, some[1].plan = "miss", "slow:" + PLAN
-    assert results(workers.run(*some)) == ["committed"] * 2
+        tasks = tasks_for(2, folder())
+        tasks[rank].act, tasks[rank].at, tasks[rank].after = "miss", at, after
+        assert results(workers.run(*tasks)) == ["committed"] * 2, (rank, at, after)
+    tasks = tasks_for(2, folder(), timeout=2.0)
+    tasks[0].act, tasks[1].plan = "miss", "slow:" + PLAN
+    assert results(workers.run(*tasks)) == ["committed"] * 2
 
 
 def test_an_interrupt_after_the_decision_waits_until_it_is_carried_out(workers: Workers, folder: Any) -> None:
     """All have committed by then; the one that was interrupted gives its part back."""
-    some = tasks(2, folder())
-    some[0].does, some[0].at = "interrupt", 3 * (2 + 2)
-    assert results(workers.run(*some)) == ["KeyboardInterrupt", "committed"]
+    tasks = tasks_for(2, folder())
+    tasks[0].act, tasks[0].at = "interrupt", 3 * (2 + 2)
+    assert results(workers.run(*tasks)) == ["KeyboardInterrupt", "committed"]
 
 
 @pytest.mark.parametrize("at", [5, 6])
 def test_an_interrupt_before_the_decision_ends_the_vote_for_all(workers: Workers, folder: Any, at: int) -> None:
     """At once: rank 0, which would decide, is stopped, and the deadline is far away."""
-    some = tasks(2, folder())
-    some[0].does, some[0].at = "stop", 3 * (2 + 2)
-    some[1].does, some[1].at = "interrupt", at
-    assert results(workers.run(*some, resume=True)) == ["GroupError", "KeyboardInterrupt"]
+    tasks = tasks_for(2, folder())
+    tasks[0].act, tasks[0].at = "stop", 3 * (2 + 2)
+    tasks[1].act, tasks[1].at = "interrupt", at
+    assert results(workers.run(*tasks, resume=True)) == ["GroupError", "KeyboardInterrupt"]
 
 
 def test_an_interrupt_before_the_vote_ends_it_for_all(workers: Workers, folder: Any) -> None:
-    some = tasks(3, folder())
-    some[1].does, some[1].at = "interrupt", 2
-    outcomes = workers.run(*some)
+    tasks = tasks_for(3, folder())
+    tasks[1].act, tasks[1].at = "interrupt", 2
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError", "KeyboardInterrupt", "GroupError"]
     assert outcomes[0] is not None
     assert "KeyboardInterrupt" in outcomes[0].text
@@ -239,8 +239,8 @@ def test_an_interrupt_before_the_vote_ends_it_for_all(workers: Workers, folder: 
 
 def test_a_folder_of_another_run_is_refused(workers: Workers, folder: Any) -> None:
     used = folder()
-    assert results(workers.run(*tasks(2, used))) == ["committed"] * 2
-    outcomes = workers.run(*tasks(2, used))
+    assert results(workers.run(*tasks_for(2, used))) == ["committed"] * 2
+    outcomes = workers.run(*tasks_for(2, used))
     assert results(outcomes) == ["GroupError"] * 2
     for outcome in outcomes:
         assert outcome is not None
@@ -249,9 +249,9 @@ def test_a_folder_of_another_run_is_refused(workers: Workers, folder: Any) -> No
 
 
 def test_another_version_of_hipplan_is_refused(workers: Workers, folder: Any) -> None:
-    some = tasks(3, folder())
-    some[2].version = "9.9"
-    outcomes = workers.run(*some)
+    tasks = tasks_for(3, folder())
+    tasks[2].version = "9.9"
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError"] * 3
     for outcome in outcomes:
         assert outcome is not None
@@ -260,9 +260,9 @@ def test_another_version_of_hipplan_is_refused(workers: Workers, folder: Any) ->
 
 
 def test_another_size_of_the_group_is_refused(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder(), timeout=SHORT_S)
-    some[1].size = 3
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder(), timeout=SHORT_S)
+    tasks[1].size = 3
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError"] * 2
 
 
@@ -287,12 +287,12 @@ def test_what_is_no_message_is_refused(workers: Workers, folder: Any, key: str, 
     place = Path(folder())
     place.mkdir()
     (place / key).write_bytes(text)
-    outcomes = workers.run(*tasks(2, str(place), timeout=SHORT_S))
+    outcomes = workers.run(*tasks_for(2, str(place), timeout=SHORT_S))
     assert results(outcomes) == ["GroupError"] * 2
 
 
 def test_ranks_grow_together(workers: Workers, folder: Any) -> None:
-    outcomes = workers.run(*tasks(3, folder(), grow="4MiB"))
+    outcomes = workers.run(*tasks_for(3, folder(), grow="4MiB"))
     assert results(outcomes) == ["changed"] * 3
     for rank, outcome in enumerate(outcomes):
         assert outcome is not None
@@ -300,13 +300,13 @@ def test_ranks_grow_together(workers: Workers, folder: Any) -> None:
 
 
 def test_ranks_sleep_and_wake_together(workers: Workers, folder: Any) -> None:
-    outcomes = workers.run(*tasks(2, folder(), script="sleep_and_wake"))
+    outcomes = workers.run(*tasks_for(2, folder(), script="sleep_and_wake"))
     assert results(outcomes) == ["committed"] * 2
     assert [outcome.value for outcome in outcomes if outcome] == [({"part": "host"}, True, True)] * 2
 
 
 def test_where_one_rank_cannot_sleep_or_wake_none_does(workers: Workers, folder: Any) -> None:
-    outcomes = workers.run(*tasks(2, folder(), script="one_cannot_sleep"))
+    outcomes = workers.run(*tasks_for(2, folder(), script="one_cannot_sleep"))
     assert results(outcomes) == ["committed"] * 2
     asleep: dict[str, str] = {"part": "host"}
     for rank, outcome in enumerate(outcomes):
@@ -319,14 +319,14 @@ def test_where_one_rank_cannot_sleep_or_wake_none_does(workers: Workers, folder:
 def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
     """All layouts stay unchanged, and are closed as usual."""
     calls = [
-        outcome.driver_calls for outcome in workers.run(*tasks(size, folder(), grow="4MiB")) if outcome is not None
+        outcome.driver_calls for outcome in workers.run(*tasks_for(size, folder(), grow="4MiB")) if outcome is not None
     ]
     failed = 0
     for rank in range(size):
         for call in range(1, calls[rank] + 1):
-            some = tasks(size, folder(), grow="4MiB")
-            some[rank].grow_faults = f"*@{call}=2"
-            outcomes = workers.run(*some)
+            tasks = tasks_for(size, folder(), grow="4MiB")
+            tasks[rank].grow_faults = f"*@{call}=2"
+            outcomes = workers.run(*tasks)
             answers = results(outcomes)
             if answers == ["changed"] * size:
                 continue  # a call whose failure does not matter
@@ -339,9 +339,9 @@ def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folde
 
 
 def test_a_change_that_one_rank_cannot_make_is_made_by_none(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder(), grow="4MiB")
-    some[1].grow = "8EiB"
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder(), grow="4MiB")
+    tasks[1].grow = "8EiB"
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError", "ApplyError"]
     assert outcomes[0] is not None
     assert "HP420" in outcomes[0].text
@@ -350,9 +350,9 @@ def test_a_change_that_one_rank_cannot_make_is_made_by_none(workers: Workers, fo
 def test_a_rank_that_is_killed_during_a_change_is_missed(workers: Workers, folder: Any) -> None:
     seen = set()
     for at in range(OPERATIONS + 1, 2 * OPERATIONS + 1):
-        some = tasks(3, folder(), timeout=SHORT_S, grow="4MiB")
-        some[2].does, some[2].at = "kill", at
-        answers = results(workers.run(*some))
+        tasks = tasks_for(3, folder(), timeout=SHORT_S, grow="4MiB")
+        tasks[2].act, tasks[2].at = "kill", at
+        answers = results(workers.run(*tasks))
         assert answers.pop() == "killed"
         assert len(set(answers)) == 1, (at, answers)
         seen.add(answers[0])
@@ -360,9 +360,9 @@ def test_a_rank_that_is_killed_during_a_change_is_missed(workers: Workers, folde
 
 
 def test_a_doubt_about_a_change_gives_the_whole_layout_back(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder(), timeout=SHORT_S, grow="4MiB")
-    some[1].does, some[1].at, some[1].after = "lose", 2 * OPERATIONS, False
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder(), timeout=SHORT_S, grow="4MiB")
+    tasks[1].act, tasks[1].at, tasks[1].after = "lose", 2 * OPERATIONS, False
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["changed", "GroupInDoubt"]
     assert outcomes[1] is not None
     assert outcomes[1].codes == ("HP432",)
@@ -370,7 +370,7 @@ def test_a_doubt_about_a_change_gives_the_whole_layout_back(workers: Workers, fo
 
 def test_an_update_has_the_rank_s_own_variables(workers: Workers, folder: Any) -> None:
     """The same plan changes nothing, in any rank."""
-    outcomes = workers.run(*tasks(2, folder(), update=PLAN))
+    outcomes = workers.run(*tasks_for(2, folder(), update=PLAN))
     assert results(outcomes) == ["changed"] * 2
     for rank, outcome in enumerate(outcomes):
         assert outcome is not None
@@ -378,18 +378,18 @@ def test_an_update_has_the_rank_s_own_variables(workers: Workers, folder: Any) -
 
 
 def test_an_update_with_a_wrong_plan_in_one_rank_is_reported(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder(), update=PLAN)
-    some[1].update = PLAN.replace("1MiB}", "oops}")
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder(), update=PLAN)
+    tasks[1].update = PLAN.replace("1MiB}", "oops}")
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError", "PlanError"]
     assert outcomes[0] is not None
     assert "HP013" in outcomes[0].text
 
 
 def test_ranks_that_make_different_calls_are_refused(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder(), grow="2MiB")
-    some[1].grow, some[1].update = "", PLAN
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder(), grow="2MiB")
+    tasks[1].grow, tasks[1].update = "", PLAN
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError"] * 2
     for outcome in outcomes:
         assert outcome is not None
@@ -398,10 +398,10 @@ def test_ranks_that_make_different_calls_are_refused(workers: Workers, folder: A
 
 
 def test_what_cannot_be_freed_after_another_rank_s_failure_is_named(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder())
-    some[0].faults = "hipMemRelease@1+=1"
-    some[1].faults = "hipMemGetAccess@1=2"
-    outcome, other = workers.run(*some)
+    tasks = tasks_for(2, folder())
+    tasks[0].faults = "hipMemRelease@1+=1"
+    tasks[1].faults = "hipMemGetAccess@1=2"
+    outcome, other = workers.run(*tasks)
     assert outcome is not None
     assert other is not None
     assert (outcome.result, outcome.codes[0], other.result) == ("GroupError", "HP430", "ApplyError")
@@ -414,7 +414,7 @@ def test_a_folder_in_which_a_run_failed_is_refused(workers: Workers, folder: Any
     used = folder()
     wrong = [Task(PLAN.replace("1MiB}", "oops}"), used, rank, 2) for rank in range(2)]
     workers.run(*wrong)
-    outcomes = workers.run(*tasks(2, used))
+    outcomes = workers.run(*tasks_for(2, used))
     assert results(outcomes) == ["GroupError"] * 2
     for outcome in outcomes:
         assert outcome is not None
@@ -427,7 +427,7 @@ def test_what_is_no_file_in_the_folder_is_not_waited_for(workers: Workers, folde
     place = Path(folder())
     place.mkdir()
     os.mkfifo(place / key)
-    outcomes = workers.run(*tasks(2, str(place), timeout=SHORT_S))
+    outcomes = workers.run(*tasks_for(2, str(place), timeout=SHORT_S))
     assert set(results(outcomes)) <= {"GroupError", "GroupInDoubt"}
 
 
@@ -508,16 +508,16 @@ def test_a_group_is_what_group_returns() -> None:
 def test_another_signal_s_handler_cannot_come_between_a_yes_and_the_commit(workers: Workers, folder: Any) -> None:
     """Slurm and users send more than ^C; here the handler ends the program."""
     for at in (5, 6):
-        some = tasks(2, folder(), grow="2MiB")
-        some[1].does, some[1].at, some[1].after = "user signal", OPERATIONS + at, at == 5
-        answers = results(workers.run(*some))
+        tasks = tasks_for(2, folder(), grow="2MiB")
+        tasks[1].act, tasks[1].at, tasks[1].after = "user signal", OPERATIONS + at, at == 5
+        answers = results(workers.run(*tasks))
         assert answers in (["changed", "SystemExit"], ["GroupError", "SystemExit"]), answers
 
 
 def test_a_layout_that_one_rank_has_closed_does_not_put_the_group_out_of_step(workers: Workers, folder: Any) -> None:
-    some = tasks(2, folder(), grow="2MiB")
-    some[1].does = "close first"
-    outcomes = workers.run(*some)
+    tasks = tasks_for(2, folder(), grow="2MiB")
+    tasks[1].act = "close first"
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError", "ValueError"]
     assert outcomes[0] is not None
     assert "closed" in outcomes[0].text
@@ -525,10 +525,10 @@ def test_a_layout_that_one_rank_has_closed_does_not_put_the_group_out_of_step(wo
 
 def test_the_missing_rank_is_named_by_every_rank(workers: Workers, folder: Any) -> None:
     """Rank 0 comes late, and rank 2 never."""
-    some = tasks(3, folder(), timeout=1.0)
-    del some[2]
-    some[0].plan = "slow:" + PLAN
-    outcomes = workers.run(*some)
+    tasks = tasks_for(3, folder(), timeout=1.0)
+    del tasks[2]
+    tasks[0].plan = "slow:" + PLAN
+    outcomes = workers.run(*tasks)
     assert results(outcomes) == ["GroupError"] * 2
     for outcome in outcomes:
         assert outcome is not None

@@ -88,7 +88,7 @@ def test_a_rank_that_leaves_a_barrier_reports_the_others(workers: Workers, folde
     where, barrier = folder(), {"script": "leave_a_barrier"}
     apply = run(workers, 2, folder())[1].operations
     outcomes = workers.run(
-        Task(PLAN, where, 0, 2, **barrier), Task(PLAN, where, 1, 2, **barrier, does="interrupt", at=apply + 1)
+        Task(PLAN, where, 0, 2, **barrier), Task(PLAN, where, 1, 2, **barrier, act="interrupt", at=apply + 1)
     )
     answers = values([outcome for outcome in outcomes if outcome is not None])
     assert answers[1].startswith("KeyboardInterrupt")

@@ -210,10 +210,10 @@ def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folde
     assert failed > 5 * size
 
 
-@pytest.mark.parametrize("does", ["kill", "stop"])
+@pytest.mark.parametrize("act", ["kill", "stop"])
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
 def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
-    workers: Workers, folder: Any, size: int, does: str
+    workers: Workers, folder: Any, size: int, act: str
 ) -> None:
     packets = [outcome.packets for outcome in run(workers, size, folder())]
     assert min(packets) > 5
@@ -223,7 +223,7 @@ def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
             def gone(timeout: float, rank: int = rank, packet: int = packet) -> list[Outcome | None]:
                 place = folder()
                 tasks = [Task(PLAN, place, other, size, timeout=timeout) for other in range(size)]
-                tasks[rank].does, tasks[rank].packet = does, packet
+                tasks[rank].act, tasks[rank].packet = act, packet
                 return workers.run(*tasks, resume=True)
 
             def misses(outcome: Outcome | None, rank: int = rank) -> bool:

@@ -33,30 +33,30 @@ def store() -> Any:
     return TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
 
 
-def tasks(size: int, store: Any, **more: Any) -> list[Task]:
+def tasks_for(size: int, store: Any, **more: Any) -> list[Task]:
     return [Task(PLAN, "", rank, size, port=store.port, **more) for rank in range(size)]
 
 
 def test_ranks_agree_over_a_tcp_store(workers: Workers, store: Any) -> None:
-    assert results(workers.run(*tasks(3, store, calls=3))) == ["committed"] * 3
+    assert results(workers.run(*tasks_for(3, store, calls=3))) == ["committed"] * 3
 
 
 def test_a_failure_reaches_all_over_a_tcp_store(workers: Workers, store: Any) -> None:
-    some = tasks(3, store)
-    some[2].faults = "hipMemCreate@1=2"
-    assert results(workers.run(*some)) == ["GroupError", "GroupError", "ApplyError"]
+    tasks = tasks_for(3, store)
+    tasks[2].faults = "hipMemCreate@1=2"
+    assert results(workers.run(*tasks)) == ["GroupError", "GroupError", "ApplyError"]
 
 
 def test_a_rank_that_is_killed_is_missed_over_a_tcp_store(workers: Workers, store: Any) -> None:
-    some = tasks(3, store, timeout=5.0)
-    some[1].does, some[1].at = "kill", 3
-    assert results(workers.run(*some)) == ["GroupError", "killed", "GroupError"]
+    tasks = tasks_for(3, store, timeout=5.0)
+    tasks[1].act, tasks[1].at = "kill", 3
+    assert results(workers.run(*tasks)) == ["GroupError", "killed", "GroupError"]
 
 
 def test_a_tcp_store_that_goes_away_leaves_a_doubt(workers: Workers, store: Any) -> None:
-    some = tasks(2, store, timeout=5.0)
-    some[1].does, some[1].at, some[1].after = "lose", 5, True
-    outcome = workers.run(*some)[1]
+    tasks = tasks_for(2, store, timeout=5.0)
+    tasks[1].act, tasks[1].at, tasks[1].after = "lose", 5, True
+    outcome = workers.run(*tasks)[1]
     assert outcome is not None
     assert (outcome.result, outcome.codes, outcome.left) == ("GroupInDoubt", ("HP432",), 0)
 

@@ -44,7 +44,7 @@ class Task:
     at: int = 0
     """At which operation on the store something happens, from 1: counted before it, or after it if `after`."""
     after: bool = False
-    does: str = ""
+    act: str = ""
     """kill, stop, interrupt, user signal, lose (the store), miss (it for a moment); or close first, before a change."""
     calls: int = 1
     grow: str = ""
@@ -110,7 +110,7 @@ class _Meddling:
         if self._lost:
             raise self._lost
         if until == 0.0:  # a look in between, of which there may be any number
-            if self._task.does == "miss":
+            if self._task.act == "miss":
                 raise StoreLost("the store is out of reach for a look")
             there: bytes | None = self._store.get(key, until, look)
             return there
@@ -130,7 +130,7 @@ class _Meddling:
     def meddle(self) -> None:
         from hipplan.ranks.stores import StoreLost
 
-        match self._task.does:
+        match self._task.act:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stop":
@@ -221,7 +221,7 @@ def _change(layout: Any, task: Task, sim: Any, outcome: Outcome) -> None:
     """What it came to is the result; the layout is looked at and closed all the same, unless there is a doubt."""
     from hipplan.errors import GroupInDoubt, HipplanError
 
-    if task.does == "close first":
+    if task.act == "close first":
         layout.close()
     sim.runtime.arm_faults(task.grow_faults or "*@1000000000=1")
     try:
@@ -282,13 +282,13 @@ class Workers:
         for task in tasks:
             if task.faults or task.grow_faults:
                 points["calls of ranks"] += 1
-            if task.does:
-                points[f"ranks that {_WORDS.get(task.does, task.does)}"] += 1
+            if task.act:
+                points[f"ranks that {_WORDS.get(task.act, task.act)}"] += 1
             self._pipe(task.rank).send(task)
-        order = sorted(tasks, key=lambda task: task.does == "stop")
+        order = sorted(tasks, key=lambda task: task.act == "stop")
         collected: dict[int, Outcome | None] = {}
         for task in order:
-            collected[task.rank] = self._answer(task.rank, stopped=task.does == "stop" and resume)
+            collected[task.rank] = self._answer(task.rank, stopped=task.act == "stop" and resume)
         return [collected[task.rank] for task in tasks]
 
     def close(self) -> None:

@@ -24,16 +24,16 @@ def plan(**nouns: Any) -> dict[str, Any]:
 
 def test_vars_come_before_loading(sim: Simulator) -> None:
     size = plan(vars={"mib": 1}, buffers={"b": {"kind": "pinned", "size": "$(mib * 1MiB)"}})
-    one, two = hipplan.load(size), hipplan.load(size, vars={"mib": 2})
+    with_default, with_two = hipplan.load(size), hipplan.load(size, vars={"mib": 2})
 
     with pytest.raises(TypeError, match=r"the plan is already loaded: pass vars to hipplan\.load\(\)"):
-        hipplan.apply(one, vars={"mib": 2}, runtime="sim")
+        hipplan.apply(with_default, vars={"mib": 2}, runtime="sim")
     assert sim.alive() == set()
-    with hipplan.apply(one, vars={}, runtime="sim") as layout:
+    with hipplan.apply(with_default, vars={}, runtime="sim") as layout:
         with pytest.raises(TypeError, match="the plan is already loaded: pass vars"):
-            layout.update(one, vars={"mib": 2})
+            layout.update(with_default, vars={"mib": 2})
         assert layout["b"].size == MIB
-        layout.update(two)
+        layout.update(with_two)
         assert layout["b"].size == 2 * MIB
 
 
@@ -108,12 +108,12 @@ def test_a_plan_of_numpy_s_numbers_is_the_plan_of_python_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "description"),
     [(True, "true or false"), (1.5, "a fraction"), (np.float64(2), "a fraction"), ([1], "a list"), ({}, "a mapping"),
      ({1}, "a set"), (np.zeros(2), "a numpy.ndarray"), (None, "nothing")],
 )  # fmt: skip
-def test_what_is_no_size_is_called_what_it_is(size: Any, told: str) -> None:
-    with pytest.raises(hipplan.PlanError, match=f"HP103.*expected a byte size, not {told}"):
+def test_what_is_no_size_is_called_what_it_is(size: Any, description: str) -> None:
+    with pytest.raises(hipplan.PlanError, match=f"HP103.*expected a byte size, not {description}"):
         hipplan.load(plan(buffers={"b": {"kind": "pinned", "size": size}}))
 
 

@@ -34,7 +34,7 @@ anything = settings(
 )
 
 
-def told(*arguments: str) -> tuple[int, str]:
+def outcome_of(*arguments: str) -> tuple[int, str]:
     """Exit code and everything said."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
@@ -44,7 +44,7 @@ def told(*arguments: str) -> tuple[int, str]:
 
 def fine(*arguments: str) -> None:
     """Good, or a diagnostic: no other end."""
-    code, answer = told(*arguments)
+    code, answer = outcome_of(*arguments)
 
     assert code in (0, 2, 3, 6), answer
     assert code in (0, 6) or "error" in answer
@@ -104,7 +104,7 @@ MANAGED = "hipplan: 1\nrequires: {gpu: %s}\n"
 )
 def test_each_kind_of_bad_input_has_its_sentence(text: bytes, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_bytes(text)
-    code, answer = told("validate", str(tmp_path / "plan.yaml"))
+    code, answer = outcome_of("validate", str(tmp_path / "plan.yaml"))
 
     assert code == 2
     assert sentence in answer
@@ -127,7 +127,7 @@ def test_a_byte_order_mark_and_any_line_ending_are_no_mistake(start: bytes, endi
     text = b"hipplan: 1\nbuffers:\n  b: {kind: device, size: 1MiB}\n"
     (tmp_path / "plan.yaml").write_bytes(start + text.replace(b"\n", ending))
 
-    assert told("validate", str(tmp_path / "plan.yaml"))[0] == 0
+    assert outcome_of("validate", str(tmp_path / "plan.yaml"))[0] == 0
 
 
 # Bytes
@@ -335,7 +335,7 @@ def test_mutated_profiles(path: Path, tmp_path: Path) -> None:
     plan = str(ROOT / "plans" / "quickstart.yaml")
     for seed in range(20 if WHOLE else 7):
         (tmp_path / "box.yaml").write_text(yaml.safe_dump(mutated(good, random.Random(seed))))
-        code, answer = told("validate", plan, "--machine", str(tmp_path / "box.yaml"))
+        code, answer = outcome_of("validate", plan, "--machine", str(tmp_path / "box.yaml"))
         assert code in (0, 2, 3), answer
         fine("machine", "--diff", str(tmp_path / "box.yaml"), path.stem)
 
@@ -393,7 +393,7 @@ def test_hostile_variables_of_a_plan(variables: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(
         f"hipplan: 1\nvars: {variables}\nbuffers: {{b: {{kind: device, size: $(n)}}}}\n"
     )
-    code, answer = told("validate", str(tmp_path / "plan.yaml"))
+    code, answer = outcome_of("validate", str(tmp_path / "plan.yaml"))
 
     assert code == 2
     assert "error[HP" in answer
@@ -443,7 +443,7 @@ def test_any_arguments(verb: str, words: list[str], tmp_path: Path, monkeypatch:
     "verb", ["", "-", "--", "\udcff", "valid", "__init__", "main", "../main", "arguments", "--version=1"]
 )
 def test_a_verb_that_is_invalid(verb: str) -> None:
-    code, answer = told(verb)
+    code, answer = outcome_of(verb)
 
     assert code == 2
     assert answer.startswith("hipplan: error: there is no ")
@@ -474,7 +474,7 @@ def test_a_verb_that_is_invalid(verb: str) -> None:
 def test_what_is_made_to_take_long_does_not(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(text)
     start = time.process_time()
-    code, answer = told("validate", str(tmp_path / "plan.yaml"), "--machine", "mi300x-8")
+    code, answer = outcome_of("validate", str(tmp_path / "plan.yaml"), "--machine", "mi300x-8")
 
     assert code in (2, 3)
     assert "error[HP" in answer
@@ -487,8 +487,8 @@ def test_endless_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("hipplan: 1\ninclude: zero.yaml\n")
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
 
-    assert told("validate", "/dev/zero")[0] == 2
-    assert told("validate", str(tmp_path / "plan.yaml"), "--include-anywhere")[0] == 2
+    assert outcome_of("validate", "/dev/zero")[0] == 2
+    assert outcome_of("validate", str(tmp_path / "plan.yaml"), "--include-anywhere")[0] == 2
 
 
 HUGE = 10**5000

@@ -532,7 +532,7 @@ def test_loads_of_one_allocation_by_two_mappings_stay_in_order(tmp_path: Path, s
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "told"),
+    ("name", "code", "expected"),
     [
         ("range", "HP213", "name a mapping: range[0]"),
         ("range[3]", "HP213", "did you mean 'range[2]'"),
@@ -541,12 +541,12 @@ def test_loads_of_one_allocation_by_two_mappings_stay_in_order(tmp_path: Path, s
         ("two.0", "HP213", "no buffer, region, tensor or mapping 'two.0'"),
     ],
 )
-def test_what_is_no_mapping_has_no_contents(name: str, code: str, told: str) -> None:
+def test_what_is_no_mapping_has_no_contents(name: str, code: str, expected: str) -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan({name: {"value": 1}}, **MAPPED))
 
     assert [diagnostic.code for diagnostic in refused.value.diagnostics] == [code]
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
 
 
 def rights(of_range: dict[str, str], of_region: dict[str, str]) -> dict[str, Any]:
@@ -567,7 +567,7 @@ NOBODY = rights({"host": "rw"}, {"gpu.0": "none", "gpu.1": "r"})
 
 
 @pytest.mark.parametrize(
-    ("contents", "code", "told"),
+    ("contents", "code", "expected"),
     [
         ({"range[0]": {"value": 1}}, "HP213", "no device may write 'range[0]'"),
         ({"range[0]": {"file": "data.bin"}}, "HP213", "no device may write 'range[0]'"),
@@ -585,12 +585,12 @@ NOBODY = rights({"host": "rw"}, {"gpu.0": "none", "gpu.1": "r"})
     ],
 )
 def test_errors_of_the_plan_itself_are_reported_without_a_machine(
-    contents: dict[str, Any], code: str, told: str
+    contents: dict[str, Any], code: str, expected: str
 ) -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan(contents, **NOBODY))
 
-    assert [(diagnostic.code, diagnostic.summary) for diagnostic in refused.value.diagnostics] == [(code, told)]
+    assert [(diagnostic.code, diagnostic.summary) for diagnostic in refused.value.diagnostics] == [(code, expected)]
 
 
 def test_padding_is_mentioned_for_a_file_that_is_too_short(tmp_path: Path, sim: Simulator) -> None:

@@ -27,12 +27,12 @@ def test_types_are_what_numpy_means_by_them(given: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [("f4", "no dtype 'f4'; NumPy's '<f4' is f32, and 'f32' or '<f4' says so"), (">f4", "no dtype '>f4'; there are"),
      (str, "no dtype 'str'"), (None, "no dtype 'None'"), (numpy.dtype(">f4"), "no dtype '>f4'")],
 )  # fmt: skip
-def test_what_could_mean_two_things_is_refused(given: object, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_could_mean_two_things_is_refused(given: object, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         dtype_of(given)
 
 

@@ -148,13 +148,13 @@ def test_diagnostics_come_in_the_order_of_the_file_and_repetitions_as_one() -> N
 
 
 def test_exit_codes_follow_the_kind_of_failure() -> None:
-    one = Diagnostic("HP401", "x")
+    diagnostic = Diagnostic("HP401", "x")
 
-    assert PlanError(one).exit_code == ExitCode.INVALID == 2
-    assert MachineError(one).exit_code == ExitCode.MACHINE == 3
-    assert ApplyError(one).exit_code == ExitCode.ROLLED_BACK == 4
-    assert ApplyError(one, undone=SimpleNamespace(leaks=("a",))).exit_code == ExitCode.LEAKED == 5
-    assert str(PlanError([one, one])) == "error[HP401]: x\nerror[HP401]: x"
+    assert PlanError(diagnostic).exit_code == ExitCode.INVALID == 2
+    assert MachineError(diagnostic).exit_code == ExitCode.MACHINE == 3
+    assert ApplyError(diagnostic).exit_code == ExitCode.ROLLED_BACK == 4
+    assert ApplyError(diagnostic, undone=SimpleNamespace(leaks=("a",))).exit_code == ExitCode.LEAKED == 5
+    assert str(PlanError([diagnostic, diagnostic])) == "error[HP401]: x\nerror[HP401]: x"
 
 
 def test_json_of_a_diagnostic_holds_all_of_it() -> None:

@@ -140,13 +140,13 @@ def test_every_result_of_the_driver_is_translated_and_an_unknown_one_reported_on
     folder: Path, script: Script
 ) -> None:
     source = """
-told = []
+results = []
 for result in range(1, 1000):
     answer("cuMemRelease", result)
-    told.append(hip.hipMemRelease(P))
-    assert hip.hipMemRelease(P) == told[-1] == hip.hipGetLastError() or told[-1] == 600
+    results.append(hip.hipMemRelease(P))
+    assert hip.hipMemRelease(P) == results[-1] == hip.hipGetLastError() or results[-1] == 600
     assert hip.hipGetLastError() == 0
-print(*told)
+print(*results)
 """
     codes = [0, *map(int, script(source + "sys.stderr.close()").split())]
     header = (ROOT / "cpp" / "runtimes" / "cuda" / "cuda_abi.h").read_text()
@@ -227,8 +227,8 @@ def work(number):
     for _ in range(20):
         assert hip.hipMalloc(byref(c_void_p()), N) == 0
 threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
-[one.start() for one in threads]
-[one.join() for one in threads]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
 print(sorted(line for line in calls() if "Retain" in line or "Init" in line))
 """
     reported = script(source)
@@ -267,7 +267,7 @@ def test_hipplan_measures_such_a_machine(script: Script) -> None:
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
 machine = discover(choose("auto"))
-print(machine.runtime, [(one.pci, one.memory) for one in machine.devices], len(machine.links))
+print(machine.runtime, [(device.pci, device.memory) for device in machine.devices], len(machine.links))
 """
     assert script(source) == f"cuda [('0000:a1:00.0', {2**30}), ('0000:a1:00.0', {2**30})] 2"
 
@@ -286,7 +286,7 @@ chosen, plan = choose("auto"), load({{"hipplan": 1, "devices": {devices!r}}})
 program = prepare(plan, chosen, None)
 prepare_change(program, plan, chosen.runtime, set())
 print(sorted(int(line.split()[-1]) for line in calls() if line.startswith("cuDevicePrimaryCtxRetain")))
-print([one.granularity_minimum is not None for one in program.measured.devices])
+print([device.granularity_minimum is not None for device in program.measured.devices])
 """
     assert script(source, DEVICES=4).splitlines() == [str(asked), str([number in asked for number in range(4)])]
 
@@ -302,9 +302,9 @@ plan = {{"hipplan": 1, "devices": {{"far": {{"ordinal": 3}}}}, "buffers": {{"b":
 plan["streams"] = {{"s": {{"device": "far"}}}}
 layout = hipplan.apply(plan, runtime="cuda", verify=False)
 layout.close()
-told = calls()
-print({{line.split()[-1] for line in told if line.startswith("cuDevicePrimaryCtxRetain")}})
-print(any("StreamDestroy" in line for line in told))
+made = calls()
+print({{line.split()[-1] for line in made if line.startswith("cuDevicePrimaryCtxRetain")}})
+print(any("StreamDestroy" in line for line in made))
 """
     assert script(source, DEVICES=4).splitlines() == ["{'3'}", "True"]
 

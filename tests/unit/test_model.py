@@ -268,9 +268,13 @@ def test_data_in_python_is_a_plan_too_and_its_keys_are_the_places() -> None:
     assert plan.objects.buffers["b"].spec.size == 1024
     assert str(plan.span("buffers", "b", "size")) == "buffers.b.size"
     assert plan.span("x") is None
-    (told,) = raised.value.diagnostics
-    assert (told.code, told.span and told.span.line, told.to_json()["span"]["path"]) == ("HP103", 0, "buffers.b.size")
-    assert str(told).startswith("buffers.b.size: error[HP103]: ")
+    (error,) = raised.value.diagnostics
+    assert (error.code, error.span and error.span.line, error.to_json()["span"]["path"]) == (
+        "HP103",
+        0,
+        "buffers.b.size",
+    )
+    assert str(error).startswith("buffers.b.size: error[HP103]: ")
     with pytest.raises(PlanError) as raised:
         mapping = {"each": 2, "allocation": "x"}
         load({"hipplan": 1, "reservations": {"r": {"mappings": [mapping]}}, "buffers": {"r": {"kind": "pinned"}}})
@@ -303,11 +307,11 @@ def test_hints_say_how_it_is_written(text: str, hint: str) -> None:
 
 
 def test_the_digest_is_of_the_layout_and_not_of_its_text() -> None:
-    one = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"))
+    first = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"))
     same = load(io.StringIO("# other text\nhipplan: 1\nvars: {n: 2}\nbuffers:\n  b: {size: 2, kind: device}\n"))
     other = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"), {"n": 3})
 
-    assert one.digest == same.digest != other.digest
+    assert first.digest == same.digest != other.digest
 
 
 TENSORS = {"regions": {"r": {"tensors": {n: {"dtype": "f32", "shape": [s]} for n, s in (("a", 64), ("b", 1024))}}}}

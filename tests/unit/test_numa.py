@@ -34,13 +34,13 @@ def on_nodes(*nodes: int | None) -> Machine:
     return machine.model_copy(update={"devices": [item.model_copy(update={"numa_node": node}) for item, node in known]})
 
 
-def told() -> bool:
+def places_are_known() -> bool:
     """Whether this kernel says where a page is."""
     here = ctypes.create_string_buffer(b"x" * 4096)
     return bool(_core.page_nodes(ctypes.addressof(here), 4096))
 
 
-needs_nodes = pytest.mark.skipif(not told(), reason="the kernel does not tell where pages are")
+needs_nodes = pytest.mark.skipif(not places_are_known(), reason="the kernel does not tell where pages are")
 
 
 def policy() -> int:

@@ -87,7 +87,7 @@ def test_the_order_in_which_it_is_written_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "expected"),
     [
         ({"access": {"others": "r"}}, "HP107", "add owner: rw"),
         ({"access": {"owner": "w"}}, "HP104", "write rw"),
@@ -96,10 +96,10 @@ def test_the_order_in_which_it_is_written_does_not_matter() -> None:
         ({"devices": None, "device": "gpu.1", "access": OWNERS}, "HP107", "access: {gpu.1: rw}"),
     ],
 )
-def test_what_means_nothing_is_refused(change: dict[str, Any], code: str, told: str) -> None:
+def test_what_means_nothing_is_refused(change: dict[str, Any], code: str, expected: str) -> None:
     data = plan(OWNERS)
     data["regions"]["r"] = {key: item for key, item in (data["regions"]["r"] | change).items() if item is not None}
-    with pytest.raises(PlanError, match=told) as caught:
+    with pytest.raises(PlanError, match=expected) as caught:
         hipplan.load(data)
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [code]
     assert caught.value.diagnostics[0].span is not None

@@ -49,7 +49,7 @@ def bytes_of(sim: Simulator, layout: Layout, name: str) -> list[int]:
     return data[numpy.flatnonzero(numpy.diff(data, prepend=-1))].tolist()
 
 
-def told(data: dict[str, Any]) -> list[str]:
+def codes(data: dict[str, Any]) -> list[str]:
     return [warning.code for warning in hipplan.load(data).warnings]
 
 
@@ -100,7 +100,7 @@ def test_what_a_reservation_maps(sim: Simulator) -> None:
         "reservations": {"r": {"access": {"gpu.0": "rw"}, "seal": True, "mappings": mappings}},
         "contents": {"r[1]": {"value": 3}},
     }
-    assert told(data) == []
+    assert codes(data) == []
     with hipplan.apply(data, runtime="sim") as layout:
         assert [rights(layout, name) for name in ("r[0]", "r[1]")] == [["r", "none"], ["r", "r"]]
         assert bytes_of(sim, layout, "r[1]") == [3]
@@ -113,12 +113,12 @@ def test_what_a_reservation_maps(sim: Simulator) -> None:
 
 def test_what_nothing_fills_is_sealed_with_a_warning(sim: Simulator) -> None:
     empty = plan(contents={}) | {"contents": {}}
-    assert told(empty) == ["HP257"]
-    assert told(plan(contents={"r.t": {"value": 0}}, tensors={"t": {"dtype": "u8", "shape": [9]}})) == []
-    assert told(plan(seal=False, contents={})) == []
+    assert codes(empty) == ["HP257"]
+    assert codes(plan(contents={"r.t": {"value": 0}}, tensors={"t": {"dtype": "u8", "shape": [9]}})) == []
+    assert codes(plan(seal=False, contents={})) == []
     imported = {"allocations": {"a": {"bind": "theirs", "size": "2MiB", "shareable": "posix_fd"}}}
     mapped = {"r": {"access": {"gpu.0": "r"}, "seal": True, "mappings": [{"allocation": "a"}]}}
-    assert told({"hipplan": 1, **imported, "reservations": mapped}) == []
+    assert codes({"hipplan": 1, **imported, "reservations": mapped}) == []
     seen: list[Step] = []
     with hipplan.apply(empty, runtime="sim", on_step=lambda number, step: seen.append(step)) as layout:
         assert rights(layout, "r[0]") == ["r", "r"]

@@ -427,7 +427,7 @@ def test_more_host_memory_than_there_is_is_refused(sim: Simulator) -> None:
         layout.sleep("cache", to="drop")
 
 
-class Told:
+class Calls:
     """What callbacks were told, in order."""
 
     def __init__(self) -> None:
@@ -444,42 +444,42 @@ class Told:
 
 
 @pytest.fixture
-def told(layout: Layout) -> Told:
-    result = Told()
+def called(layout: Layout) -> Calls:
+    result = Calls()
     result.layout = layout
     return result
 
 
-def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, told: Told) -> None:
-    layout.sleep(["cache", "twice"], on_unmap=told.on_unmap, on_map=told.on_map)
+def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, called: Calls) -> None:
+    layout.sleep(["cache", "twice"], on_unmap=called.on_unmap, on_map=called.on_map)
     layout.wake("cache")
     layout.wake("twice")
     layout.sleep("cache")
     layout.wake()
 
-    assert told.calls == [("unmap", ("cache", "twice"), False), ("map", ("cache", "twice"), False)]
+    assert called.calls == [("unmap", ("cache", "twice"), False), ("map", ("cache", "twice"), False)]
 
 
-def test_on_map_is_not_called_for_memory_that_an_update_removed(layout: Layout, told: Told) -> None:
-    layout.sleep("cache", on_map=told.on_map)
+def test_on_map_is_not_called_for_memory_that_an_update_removed(layout: Layout, called: Calls) -> None:
+    layout.sleep("cache", on_map=called.on_map)
     layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}})
     layout.wake()
     layout.update(PLAN)
     layout.wake()
-    assert told.calls == []
+    assert called.calls == []
 
 
-def test_a_failed_sleep_calls_on_map(layout: Layout, told: Told, sim: Simulator) -> None:
+def test_a_failed_sleep_calls_on_map(layout: Layout, called: Calls, sim: Simulator) -> None:
     sim.runtime.arm_faults("hipMemUnmap@3=hipErrorUnknown")  # the first is the probe's
     with pytest.raises(ApplyError, match=r"HP401"):
-        layout.sleep("cache", on_unmap=told.on_unmap, on_map=told.on_map)
+        layout.sleep("cache", on_unmap=called.on_unmap, on_map=called.on_map)
     sim.runtime.arm_faults("")
 
-    assert told.calls == [("unmap", ("cache",), False), ("map", ("cache",), False)]
+    assert called.calls == [("unmap", ("cache",), False), ("map", ("cache",), False)]
     assert layout.drift() == []
     layout.sleep("cache")
     layout.wake()
-    assert len(told.calls) == 2
+    assert len(called.calls) == 2
 
 
 def test_a_callback_may_let_views_go_and_its_error_goes_on(layout: Layout) -> None:

@@ -33,7 +33,7 @@ def safetensors_of(header: Any, data: bytes = b"", length: int | None = None) ->
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 
 
-def told(**more: Any) -> dict[str, Any]:
+def entry(**more: Any) -> dict[str, Any]:
     return {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], **more}
 
 
@@ -85,16 +85,16 @@ HOSTILE = {
     "a name twice": safetensors_of(b'{"a": {}, "a": {}}'),
     "no object": safetensors_of({"a": 1}),
     "no dtype": safetensors_of({"a": {"shape": [1], "data_offsets": [0, 4]}}, b"1234"),
-    "a shape of text": safetensors_of({"a": told(shape=["2"])}, bytes(24)),
-    "a negative shape": safetensors_of({"a": told(shape=[-2, -3])}, bytes(24)),
-    "true as a size": safetensors_of({"a": told(shape=[True])}, bytes(24)),
-    "a fraction": safetensors_of({"a": told(data_offsets=[0, 24.0])}, bytes(24)),
-    "offsets backwards": safetensors_of({"a": told(data_offsets=[24, 0])}, bytes(24)),
-    "other bytes than the shape": safetensors_of({"a": told(shape=[2, 4])}, bytes(24)),
-    "a shape that wraps around": safetensors_of({"a": told(shape=[2**62, 4])}, bytes(24)),
-    "a hole": safetensors_of({"a": told(data_offsets=[8, 32])}, bytes(32)),
-    "overlapping": safetensors_of({"a": told(), "b": told(data_offsets=[8, 32])}, bytes(32)),
-    "bytes left over": safetensors_of({"a": told()}, bytes(25)),
+    "a shape of text": safetensors_of({"a": entry(shape=["2"])}, bytes(24)),
+    "a negative shape": safetensors_of({"a": entry(shape=[-2, -3])}, bytes(24)),
+    "true as a size": safetensors_of({"a": entry(shape=[True])}, bytes(24)),
+    "a fraction": safetensors_of({"a": entry(data_offsets=[0, 24.0])}, bytes(24)),
+    "offsets backwards": safetensors_of({"a": entry(data_offsets=[24, 0])}, bytes(24)),
+    "other bytes than the shape": safetensors_of({"a": entry(shape=[2, 4])}, bytes(24)),
+    "a shape that wraps around": safetensors_of({"a": entry(shape=[2**62, 4])}, bytes(24)),
+    "a hole": safetensors_of({"a": entry(data_offsets=[8, 32])}, bytes(32)),
+    "overlapping": safetensors_of({"a": entry(), "b": entry(data_offsets=[8, 32])}, bytes(32)),
+    "bytes left over": safetensors_of({"a": entry()}, bytes(25)),
 }
 
 
@@ -110,7 +110,7 @@ def test_hostile_headers_are_refused_here_and_by_the_library(name: str, tmp_path
 
 
 def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
-    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told()}, bytes(23)))
+    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": entry()}, bytes(23)))
     numpy.save(tmp_path / "a.npy", numpy.zeros(8))
     whole = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "a.npy").write_bytes(whole[:-1])
@@ -186,7 +186,8 @@ def rows(path: Path, **more: Any) -> tuple[int, int, int]:
 
 
 def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> None:
-    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told(shape=[4, 6], data_offsets=[0, 96])}, bytes(96)))
+    tensors = {"a": entry(shape=[4, 6], data_offsets=[0, 96])}
+    (tmp_path / "m.safetensors").write_bytes(safetensors_of(tensors, bytes(96)))
     path, begin = tmp_path / "m.safetensors", len((tmp_path / "m.safetensors").read_bytes()) - 96
 
     assert rows(path, size=48, dtype="f32", shape=(2, 6), part=1, parts=2) == (begin + 48, 48, 96)
@@ -207,7 +208,8 @@ def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> 
     ],
 )
 def test_what_does_not_fit(more: dict[str, Any], summary: str, hint: str, tmp_path: Path) -> None:
-    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told(shape=[4, 6], data_offsets=[0, 96])}, bytes(96)))
+    tensors = {"a": entry(shape=[4, 6], data_offsets=[0, 96])}
+    (tmp_path / "m.safetensors").write_bytes(safetensors_of(tensors, bytes(96)))
     with pytest.raises(FileProblem, match=summary) as caught:
         rows(tmp_path / "m.safetensors", **more)
     assert caught.value.code == "HP421"
@@ -236,7 +238,7 @@ def test_a_missing_file_is_reported_with_its_path() -> None:
 
 
 def test_the_nearest_tensor_is_looked_for_for_the_first_mistakes_alone(tmp_path: Path) -> None:
-    header = {"weight": told(), "bias": told(data_offsets=[24, 48])}
+    header = {"weight": entry(), "bias": entry(data_offsets=[24, 48])}
     (tmp_path / "a.safetensors").write_bytes(safetensors_of(header, bytes(48)))
     files, hints = Files(), []
     for number in range(30):

@@ -200,9 +200,9 @@ def test_what_stays_costs_no_driver_call(sim: Simulator, tmp_path: Path) -> None
     more = many | {"buffers": {"x": {"kind": "pinned", "size": 4096}}}
     with hipplan.apply(many, runtime="sim") as layout:
         nothing = calls(sim, tmp_path / "nothing", lambda: layout.update(many))
-        one = calls(sim, tmp_path / "one", lambda: layout.update(more))
-        assert [call for call in one if call in CHANGING] == ["hipHostMalloc"]
-        assert len(one) - len(nothing) < 12
+        made = calls(sim, tmp_path / "one", lambda: layout.update(more))
+        assert [call for call in made if call in CHANGING] == ["hipHostMalloc"]
+        assert len(made) - len(nothing) < 12
         fewer = json.loads(json.dumps(more))
         fewer["allocations"]["a"]["count"] = 998
         back = [call for call in calls(sim, tmp_path / "back", lambda: layout.update(fewer)) if call in CHANGING]
@@ -437,9 +437,9 @@ def test_updates_from_many_threads_come_one_after_another(sim: Simulator) -> Non
 def test_compiling_a_change_needs_no_driver_and_is_deterministic() -> None:
     machine = load_machine("sim-2")
     old = hipplan.compile(load(TWO), machine)
-    one, other = (compile_change(old, load(BASE), machine) for _ in range(2))
-    assert one == other
-    assert [step.name for step in one.released] == ["a", "b", "r", "r[0]", "r[1]", "staging"]
+    first, second = (compile_change(old, load(BASE), machine) for _ in range(2))
+    assert first == second
+    assert [step.name for step in first.released] == ["a", "b", "r", "r[0]", "r[1]", "staging"]
 
 
 def test_the_example_of_the_manual_runs(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
