@@ -204,9 +204,10 @@ class Agreement:
         """Raises GroupError: the failure that another rank has written, or else that these ranks are missing."""
         until = time.monotonic() + SLACK_S
         try:
+            self._first(self._key(f"late.{self._group.rank}"), self._written({}), until)
             value = self._get(self._key("end"), until, never)
             if value is None:
-                value = self._first(self._key("end"), self._written(self._timed_out(list(missing))), until)
+                value = self._first(self._key("end"), self._written(self._timed_out(missing)), until)
             self._read(value)
         except StoreLost as lost:
             raise unusable(lost) from None
@@ -332,6 +333,13 @@ class Agreement:
         except StoreLost:
             return []
 
+    def _is_late(self, rank: int) -> bool:
+        """Whether a rank has reported that it waits too: then it is not the one that is missing."""
+        with contextlib.suppress(StoreLost):  # with MPI, only rank 0 can read it
+            value = self._group.store.get(self._key(f"late.{rank}"), 0.0, never)
+            return value is not None and _parsed(value).get("attempt") == self._attempt
+        return False
+
     def _first(self, key: str, value: bytes, until: float) -> bytes:
         return self._with_retries(lambda: self._group.store.first(key, value), until, never)
 
@@ -348,8 +356,9 @@ class Agreement:
                     raise
             time.sleep(_AGAIN_S)
 
-    def _timed_out(self, missing: list[int]) -> RankMessage:
-        return {"missing": missing, "by": self._group.rank, "after": self._timeout_s}
+    def _timed_out(self, missing: Sequence[int]) -> RankMessage:
+        absent = [rank for rank in missing if not self._is_late(rank)]
+        return {"missing": absent or list(missing), "by": self._group.rank, "after": self._timeout_s}
 
     def _interrupted(self, error: BaseException) -> RankMessage:
         return {"failed": self._group.rank, "nonce": self._nonce, **failure_message(error)}

@@ -37,7 +37,8 @@ class StoreLost(Exception):
 class Store(Protocol):
     """Values are bytes. Every method may raise StoreLost.
 
-    Keys are call/round/rank, which only that rank writes and only rank 0 must be able to read, and call/round/end.
+    Keys are call/round/rank and call/round/late.rank, which only that rank writes and only rank 0 must be able to read,
+    and call/round/end.
     """
 
     def first(self, key: str, value: bytes) -> bytes:

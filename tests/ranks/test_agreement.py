@@ -19,7 +19,7 @@ PLAN = """
 hipplan: 1
 ranks: {}
 regions:
-  part: {size: $((rank + 1) * 2MiB), chunk: 2MiB, reserve: 64MiB}
+  part: {size: $((rank + 1) * 2MiB), chunk: 2MiB, reserve: 256MiB}
 buffers:
   area: {kind: pinned, size: 1MiB}
 contents:
