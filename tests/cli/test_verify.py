@@ -477,7 +477,10 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
     for shown in ("plan", "memory", "since", "command", "one", "two", "4MiB", "1MiB", "argument"):
         assert shown in listed
     assert verified.returncode == 0
-    assert verified.stdout.count(f"(process {program.pid}): all ") == 2
+    assert verified.stdout.splitlines() == [
+        f"one (process {program.pid}): all 3 checks match the plan",
+        f"two (process {program.pid}): 1 check matches the plan",
+    ]
     assert as_json["checks"] == sum(layout["checks"] for layout in as_json["layouts"])
     program.stdin.write("one.close(); two.close()\n")
     program.stdin.flush()
