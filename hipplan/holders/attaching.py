@@ -22,7 +22,7 @@ from hipplan.machines.discover import discover
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import choose
 from hipplan.plain import called, seconds
-from hipplan.processes.packets import CLOSED, Line, Message
+from hipplan.processes.packets import CLOSED, Connection, Message
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program import held, written
 from hipplan.program.held import Access, Addresses, Right
@@ -33,20 +33,20 @@ log = logging.getLogger("hipplan")
 class Attachment:
     """The connection of an attached process to its holder."""
 
-    def __init__(self, name: str, line: Line) -> None:
+    def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
         self.read_only: Mapping[str, Right] = {}
         """Mappings that this process may only read -> the plan's right for attached processes."""
         self.allows: Access = "plan"
         """The holder's --access."""
-        self._line = line
+        self._connection = connection
         self._detached = False
 
     def lost(self) -> str:
         """For Layout.lost: replaced, closed or ended; empty while the holder keeps the same memory."""
         if self._detached:
             return ""
-        packet = self._line.heard()
+        packet = self._connection.last_packet()
         if packet is None:
             return "ended"
         return {CLOSED: "closed", REPLACED: "replaced"}.get(packet, "")
@@ -66,7 +66,7 @@ class Attachment:
     def detach(self) -> None:
         """Notifies the holder that this process has detached."""
         self._detached = True
-        self._line.close()
+        self._connection.close()
 
 
 def attach(
@@ -101,7 +101,7 @@ def attach(
         _require(access, Right, "access")
     _require(addresses, Addresses, "addresses")
     deadline = time.monotonic() + seconds(timeout, "timeout")
-    with _connection(name, access or "plan", deadline) as (attachment, reply, descriptors):
+    with _attached(name, access or "plan", deadline) as (attachment, reply, descriptors):
         description = reply["made"]
         kind = description["family"]
         chosen = choose(runtime or os.environ.get("HIPPLAN_RUNTIME") or kind, _profile(machine))
@@ -154,25 +154,25 @@ def _require(value: Any, literal: Any, parameter: str) -> None:
 
 
 @contextmanager
-def _connection(name: str, access: Access, deadline: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
+def _attached(name: str, access: Access, deadline: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
     """The connection, the holder's answer, and the descriptors of its memory.
 
     On exit the descriptors are closed, and after an error the connection too.
     """
-    line = names.connect(name)
+    connection = names.connect(name)
     try:
-        received = send_request(line, name, {"want": "attach", "access": access}, deadline)
+        received = send_request(connection, name, {"want": "attach", "access": access}, deadline)
         try:
             reply = received.message
             made = reply.get("made")
             is_known = isinstance(made, dict) and all(isinstance(made.get(key), str) for key in ("program", "family"))
             if not is_known or reply.get("access") not in ("r", access) or reply.get("allows") not in get_args(Access):
                 raise no_answer(name, "the answer is from another version of hipplan")
-            yield Attachment(name, line), reply, received.descriptors
+            yield Attachment(name, connection), reply, received.descriptors
         finally:
             received.close()
     except BaseException:
-        line.close()
+        connection.close()
         raise
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan.errors import Diagnostic
 from hipplan.processes.messages import peer
-from hipplan.processes.packets import Message, Talk
+from hipplan.processes.packets import Exchange, Message
 
 if TYPE_CHECKING:
     from hipplan.holders.generations import Generation
@@ -37,7 +37,9 @@ class Client:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.pid = peer(link)[0]
-        self.talk: Talk | None = Talk(link, None, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS)
+        self.exchange: Exchange | None = Exchange(
+            link, None, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS
+        )
         """The message that is being sent or received."""
         self.deadline: float | None = time.monotonic() + REQUEST_S
         """When the holder stops waiting for this client; None: never."""
@@ -53,16 +55,16 @@ class Client:
 
     @property
     def is_sending_request(self) -> bool:
-        return self.talk is not None and not self.request
+        return self.exchange is not None and not self.request
 
     @property
     def is_reading_last_answer(self) -> bool:
         """Whether the client is reading an answer after which its connection is closed."""
-        return self.talk is not None and bool(self.request) and self.generation is None
+        return self.exchange is not None and bool(self.request) and self.generation is None
 
     def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Start to send an answer."""
-        self.talk = Talk(self.link, message, descriptors, listens=False)
+        self.exchange = Exchange(self.link, message, descriptors, receives=False)
         self.deadline = time.monotonic() + ANSWER_S
 
     def notify(self, packet: bytes) -> None:
@@ -72,8 +74,8 @@ class Client:
 
     def close(self) -> None:
         self.link.close()
-        if self.talk is not None:
-            self.talk.received.close()
+        if self.exchange is not None:
+            self.exchange.received.close()
         self.close_descriptors()
 
     def close_descriptors(self) -> None:

@@ -31,7 +31,7 @@ from hipplan.machines.discover import discover
 from hipplan.machines.host_room import host_memory_available
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
-from hipplan.processes.packets import Gone, Late, Line, Message
+from hipplan.processes.packets import Connection, Gone, Late, Message
 from hipplan.program import held, held_bytes, written
 from hipplan.program.content_steps import written_by
 from hipplan.program.lock import Locked
@@ -54,10 +54,10 @@ class HolderConnection:
         link = socket.socket(fileno=descriptor)
         link.setblocking(False)
         os.set_inheritable(descriptor, False)
-        self._line = Line(link)
+        self._connection = Connection(link)
         self._last_progress = 0.0
         with self._protocol_errors():
-            received = self._line.exchange(None, time.monotonic() + SEND_S)
+            received = self._connection.exchange(None, time.monotonic() + SEND_S)
             self._request = received.message
             self.descriptors = received.descriptors
             """Received with the request; open until close()."""
@@ -92,10 +92,10 @@ class HolderConnection:
     def send(self, message: Message, descriptors: list[int] | None = None) -> None:
         """Raises HeldError."""
         with self._protocol_errors():
-            self._line.exchange(message, time.monotonic() + SEND_S, descriptors=descriptors or (), listens=False)
+            self._connection.exchange(message, time.monotonic() + SEND_S, descriptors=descriptors or (), receives=False)
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
         while self.descriptors:
             os.close(self.descriptors.pop())
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from hipplan.errors import ExitCode
 from hipplan.holders.tasks import Task
-from hipplan.processes.packets import Gone, Message, Received, Talk
+from hipplan.processes.packets import Exchange, Gone, Message, Received
 
 Command = Callable[[int, Sequence[str]], list[str]]
 """Returns the command that starts a filler: of its connection's descriptor and the arguments of a command line."""
@@ -43,7 +43,7 @@ class FillerProcess:
             raise
         self.task = task
         self.link = own_end
-        self.talk: Talk | None = Talk(own_end, task.request, task.descriptors)
+        self.exchange: Exchange | None = Exchange(own_end, task.request, task.descriptors)
         """The message that is being sent or received; None after the result, or an invalid message."""
         self.done, self.total = 0, 0
         """Bytes of contents."""
@@ -52,16 +52,16 @@ class FillerProcess:
 
     def go_on(self) -> None:
         """Send and receive what is possible without waiting."""
-        while (talk := self.talk) is not None:
+        while (exchange := self.exchange) is not None:
             try:
-                talk.go_on()
-                if not talk.done:
+                exchange.go_on()
+                if not exchange.done:
                     return
-                self._handle(talk.received)
-                self.talk = Talk(self.link, None) if self.result is None else None
+                self._handle(exchange.received)
+                self.exchange = Exchange(self.link, None) if self.result is None else None
             except (Gone, ValueError):
-                talk.received.close()
-                self.talk = None
+                exchange.received.close()
+                self.exchange = None
 
     def _handle(self, received: Received) -> None:
         """Raises ValueError: it is not a message of a filler."""
@@ -86,8 +86,8 @@ class FillerProcess:
         code = self._process.wait()
         self.link.close()
         os.close(self.exit_descriptor)
-        if self.talk is not None:
-            self.talk.received.close()
+        if self.exchange is not None:
+            self.exchange.received.close()
         if code != 0 and self.result is not None:
             self.result.close()
         return code
@@ -143,10 +143,10 @@ class FillerRunner:
         filler = self._current
         assert filler is not None
         filler.go_on()
-        if filler.talk is None:
+        if filler.exchange is None:
             self._selector.unregister(filler.link)
         else:
-            self._selector.modify(filler.link, filler.talk.events, self._continue)
+            self._selector.modify(filler.link, filler.exchange.events, self._continue)
 
     def _finish(self) -> None:
         """The filler has ended: use its result, or abandon its task."""

@@ -129,7 +129,7 @@ class Holder:
         if self._verify_server is not None:
             self._verify_server.serve()
         self._clients.tick()
-        self._generations.close_replaced({client.generation for client in self._clients if client.talk is not None})
+        self._generations.close_replaced({client.generation for client in self._clients if client.exchange is not None})
         if self._sleep_client is not None and not self._blocking_clients(self._sleep_client):
             client, self._sleep_client = self._sleep_client, None
             self._start_sleep(client)
@@ -176,7 +176,7 @@ class Holder:
         for other in self._clients:
             if other.generation is not None:
                 self._notify_replaced(other)
-            elif other.talk is None and other.request.get("want") == "attach":  # it waits since the task began
+            elif other.exchange is None and other.request.get("want") == "attach":  # it waits since the task began
                 self._handle_attach(other)
 
     def _report_failure(self) -> None:
@@ -188,7 +188,7 @@ class Holder:
 
     def _notify_replaced(self, client: Client) -> None:
         """Notify an attached client if its generation is not the current one."""
-        if client.talk is None and client.generation is not self._generations.current:
+        if client.exchange is None and client.generation is not self._generations.current:
             client.notify(REPLACED)
 
     def _generations_in_use(self) -> list[Generation]:

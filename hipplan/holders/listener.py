@@ -55,7 +55,7 @@ class Listener:
         yield from (client.deadline for client in self._clients if client.deadline is not None)
         if self._paused_until is not None:
             yield self._paused_until
-        if any(client.talk is not None and client.talk.stalled for client in self._clients):
+        if any(client.exchange is not None and client.exchange.stalled for client in self._clients):
             yield time.monotonic() + LOOK_S
 
     def tick(self) -> None:
@@ -67,7 +67,7 @@ class Listener:
         for client in self:
             if client.deadline is not None and client.deadline <= now:
                 self._on_deadline(client)
-            elif client.talk is not None and client.talk.stalled:
+            elif client.exchange is not None and client.exchange.stalled:
                 self._continue(client)
 
     def answer(self, client: Client, message: Message, descriptors: Sequence[int] = ()) -> None:
@@ -92,9 +92,9 @@ class Listener:
         deadline = time.monotonic() + _CLOSE_S
         for client in answered:
             with contextlib.suppress(Gone):
-                while client.talk is not None and not client.talk.done and time.monotonic() < deadline:
-                    client.talk.go_on()
-                    time.sleep(0 if client.talk.done else LOOK_S)
+                while client.exchange is not None and not client.exchange.done and time.monotonic() < deadline:
+                    client.exchange.go_on()
+                    time.sleep(0 if client.exchange.done else LOOK_S)
             client.close()
 
     def _accept(self) -> None:
@@ -118,19 +118,19 @@ class Listener:
 
     def _continue(self, client: Client) -> None:
         """Send and receive what is possible without waiting."""
-        if client.talk is None:  # after its request a client sends nothing: data, or the end, ends its connection
+        if client.exchange is None:  # after its request a client sends nothing: data, or the end, ends its connection
             with contextlib.suppress(BlockingIOError):
                 with contextlib.suppress(ConnectionError):
                     client.link.recv(64)
                 self.disconnect(client)
             return
         try:
-            client.talk.go_on()
+            client.exchange.go_on()
         except Gone:
             self.disconnect(client)
             return
-        if client.talk.done:
-            talk, client.talk = client.talk, None
+        if client.exchange.done:
+            exchange, client.exchange = client.exchange, None
             if client.request and client.generation is None:  # this was its answer
                 self.disconnect(client)
                 return
@@ -138,11 +138,14 @@ class Listener:
             if client.request:
                 self._on_attached(client)
             else:
-                client.request, client.descriptors = talk.received.message or {"want": ""}, talk.received.descriptors
+                client.request, client.descriptors = (
+                    exchange.received.message or {"want": ""},
+                    exchange.received.descriptors,
+                )
                 self._on_request(client)
         self._watch(client)
 
     def _watch(self, client: Client) -> None:
         if client in self._clients:
-            events = selectors.EVENT_READ if client.talk is None else client.talk.events
+            events = selectors.EVENT_READ if client.exchange is None else client.exchange.events
             self._selector.modify(client.link, events, lambda: self._continue(client))

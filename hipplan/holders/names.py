@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hipplan.errors import Diagnostic, HeldError, reason_of
 from hipplan.processes.folders import folders, new_folder, opened, within
-from hipplan.processes.packets import Line, is_same_user, new_socket
+from hipplan.processes.packets import Connection, is_same_user, new_socket
 
 VARIABLE = "HIPPLAN_HOLDER"
 """The environment variable with the name of the holder that attach() uses by default."""
@@ -112,15 +112,15 @@ def _locked(folder: int, name: str) -> int:
 
 def _keeps_connections(folder: int, name: str) -> bool:
     """Whether a holder accepts a connection and keeps it open. A dying process may still accept one."""
-    line = _connected(name, folder, _PREFIX + name)
-    if line is None:
+    connection = _connected(name, folder, _PREFIX + name)
+    if connection is None:
         return False
     try:
         ready = select.poll()
-        ready.register(line.link, select.POLLIN)
+        ready.register(connection.link, select.POLLIN)
         return not ready.poll(_HANG_UP_MS)
     finally:
-        line.close()
+        connection.close()
 
 
 def _already_exists(name: str) -> HeldError:
@@ -189,7 +189,7 @@ def remove_leftovers(name: str) -> bool:
     return removed
 
 
-def find(name: str) -> Line | None:
+def find(name: str) -> Connection | None:
     """A connection to the holder with this name, or with this path of its socket; None: there is no such holder.
 
     Raises HeldError (HP452): it belongs to another user, or accepts no connection.
@@ -205,12 +205,12 @@ def find(name: str) -> Line | None:
         return None
     for place in folders():
         with contextlib.suppress(OSError), opened(place) as folder:
-            if (line := _connected(name, folder, _PREFIX + check(name))) is not None:
-                return line
+            if (connection := _connected(name, folder, _PREFIX + check(name))) is not None:
+                return connection
     return None
 
 
-def _connected(name: str, folder: int, file: str) -> Line | None:
+def _connected(name: str, folder: int, file: str) -> Connection | None:
     """A connection to the socket with this file name; None: no process listens there. name: for errors."""
     link = new_socket()
     try:
@@ -233,14 +233,14 @@ def _connected(name: str, folder: int, file: str) -> Line | None:
     except BaseException:
         link.close()
         raise
-    return Line(link)
+    return Connection(link)
 
 
-def connect(name: str) -> Line:
+def connect(name: str) -> Connection:
     """As find(), but raises HeldError (HP452) if there is no such holder."""
-    line = find(name)
-    if line is None:
+    connection = find(name)
+    if connection is None:
         running = ", ".join(holder for holder, _, runs in known() if runs)
         hint = f"there are: {running}" if running else "hipplan up PLAN --name NAME starts one"
         raise HeldError(Diagnostic("HP452", f"there is no holder '{name[:200]}'", hint=hint))
-    return line
+    return connection

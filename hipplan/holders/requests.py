@@ -12,14 +12,14 @@ from hipplan.errors import Diagnostic, HeldError
 from hipplan.holders import names
 from hipplan.holders.clients import diagnostic_of
 from hipplan.holders.command_line import CommandLine
-from hipplan.processes.packets import Gone, Late, Line, Message, Received
+from hipplan.processes.packets import Connection, Gone, Late, Message, Received
 
 ANSWER_S = 10.0
 NO_DEADLINE = float("inf")
 
 
 def send_request(
-    line: Line,
+    connection: Connection,
     name: str,
     request: Message,
     deadline: float,
@@ -31,7 +31,7 @@ def send_request(
     look: called every 50 ms; true ends the wait. descriptors: sent with the request.
     """
     try:
-        received = line.exchange({**request, "hipplan": __version__}, deadline, look, descriptors)
+        received = connection.exchange({**request, "hipplan": __version__}, deadline, look, descriptors)
     except Late:
         raise no_answer(name, "it did not answer in time") from None
     except Gone as why:
@@ -52,11 +52,13 @@ def no_answer(name: str, why: str) -> HeldError:
 
 def status(name: str) -> Message:
     """The status of a holder, as `hipplan ps --format json` shows it. Raises HeldError."""
-    line = names.connect(name)
+    connection = names.connect(name)
     try:
-        return checked_status(send_request(line, name, {"want": "status"}, time.monotonic() + ANSWER_S).message, name)
+        return checked_status(
+            send_request(connection, name, {"want": "status"}, time.monotonic() + ANSWER_S).message, name
+        )
     finally:
-        line.close()
+        connection.close()
 
 
 def down(name: str, *, wait_s: float | None, force: bool, look: Callable[[], bool]) -> Message:
@@ -66,15 +68,17 @@ def down(name: str, *, wait_s: float | None, force: bool, look: Callable[[], boo
 
     Raises HeldError: processes are attached (HP453), there is no such holder.
     """
-    line = names.find(name)
-    if line is None:
+    connection = names.find(name)
+    if connection is None:
         if "/" not in name and names.remove_leftovers(names.check(name)):
             return {"given_back": {}, "attached": []}
-        line = names.connect(name)
+        connection = names.connect(name)
     try:
-        return send_request(line, name, {"want": "down", "wait_s": wait_s, "force": force}, NO_DEADLINE, look).message
+        return send_request(
+            connection, name, {"want": "down", "wait_s": wait_s, "force": force}, NO_DEADLINE, look
+        ).message
     finally:
-        line.close()
+        connection.close()
 
 
 def replace(
@@ -105,12 +109,12 @@ def _change(name: str, request: Message, streams: Sequence[int], look: Callable[
 
     Returns (0, the new status), or (exit code of the filler, its failure). Raises HeldError.
     """
-    line = names.connect(name)
+    connection = names.connect(name)
     try:
-        reply = send_request(line, name, request, NO_DEADLINE, look, streams).message
+        reply = send_request(connection, name, request, NO_DEADLINE, look, streams).message
         return (int(reply["failed"]), reply) if "failed" in reply else (0, checked_status(reply, name))
     finally:
-        line.close()
+        connection.close()
 
 
 _STATUS: dict[str, Any] = {

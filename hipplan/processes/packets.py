@@ -55,7 +55,7 @@ class Received:
             os.close(self.descriptors.pop())
 
 
-class Talk:
+class Exchange:
     """Sends a message to the other end and receives one, packet by packet, without blocking."""
 
     def __init__(
@@ -64,11 +64,11 @@ class Talk:
         message: Message | None,
         descriptors: Sequence[int] = (),
         *,
-        listens: bool = True,
+        receives: bool = True,
         text_max: int = TEXT_MAX,
         descriptors_max: int = DESCRIPTORS_MAX,
     ) -> None:
-        """message: None sends nothing. listens: whether to receive a message, of at most text_max bytes and with at
+        """message: None sends nothing. receives: whether to receive a message, of at most text_max bytes and with at
         most descriptors_max descriptors."""
         self.link = link
         self.received = Received({})
@@ -80,11 +80,11 @@ class Talk:
         """Packets with descriptors that are not acknowledged yet."""
         self._text = bytearray()
         self._expected: tuple[int, int] | None = None
-        self._complete = not listens
+        self._complete = not receives
         if message is not None:
-            self._say(strict_json.dumps(message).encode(), descriptors)
+            self._enqueue(strict_json.dumps(message).encode(), descriptors)
 
-    def _say(self, text: bytes, descriptors: Sequence[int]) -> None:
+    def _enqueue(self, text: bytes, descriptors: Sequence[int]) -> None:
         if len(text) > TEXT_MAX:
             raise ValueError("the message is too long")
         self._out.append((b"H" + _HEAD.pack(len(text), len(descriptors)), ()))
@@ -186,16 +186,16 @@ class Late(Exception):
     """The other end did not send everything before the deadline, or look() ended the wait."""
 
 
-_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-class Line:
+class Connection:
     """A connection to one process. A forked child closes it."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        self._heard: bytes | None = b""
-        _lines.add(self)
+        self._last_packet: bytes | None = b""
+        _connections.add(self)
 
     def exchange(
         self,
@@ -204,39 +204,39 @@ class Line:
         look: Callable[[], bool] = lambda: False,
         descriptors: Sequence[int] = (),
         *,
-        listens: bool = True,
+        receives: bool = True,
     ) -> Received:
-        """Sends a message and returns the received one, as Talk does. look: called every 50 ms; true ends the wait.
+        """Sends a message and returns the received one, as Exchange does. look: called every 50 ms; true ends the wait.
 
         Raises Late, Gone, after closing all received descriptors.
         """
-        talk = Talk(self.link, message, descriptors, listens=listens)
+        exchange = Exchange(self.link, message, descriptors, receives=receives)
         try:
             with selectors.DefaultSelector() as ready:
-                ready.register(self.link, talk.events or selectors.EVENT_READ)
+                ready.register(self.link, exchange.events or selectors.EVENT_READ)
                 while True:
-                    talk.go_on()
-                    if talk.done:
-                        return talk.received
+                    exchange.go_on()
+                    if exchange.done:
+                        return exchange.received
                     if time.monotonic() >= until or look():
                         raise Late
-                    ready.modify(self.link, talk.events)
+                    ready.modify(self.link, exchange.events)
                     ready.select(LOOK_S)
         except BaseException:
-            talk.received.close()
+            exchange.received.close()
             raise
 
-    def heard(self) -> bytes | None:
+    def last_packet(self) -> bytes | None:
         """The last packet that the other end sent without a request, b"" if none; None once it ended without one."""
-        while self._heard is not None and self._heard != CLOSED:
+        while self._last_packet is not None and self._last_packet != CLOSED:
             try:
                 packet = self.link.recv(64)
             except BlockingIOError:
                 break
             except OSError:
                 packet = b""
-            self._heard = packet or None
-        return self._heard
+            self._last_packet = packet or None
+        return self._last_packet
 
     def close(self) -> None:
         self.link.close()
@@ -244,8 +244,8 @@ class Line:
 
 def _close_in_child() -> None:
     """A forked child would keep its parent's connection open and hide the parent's end."""
-    for line in _lines:
-        line.close()
+    for connection in _connections:
+        connection.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

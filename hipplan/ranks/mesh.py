@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from hipplan.processes.packets import CLOSED, Gone, Message, Received, Talk, is_same_user, new_socket
+from hipplan.processes.packets import CLOSED, Exchange, Gone, Message, Received, is_same_user, new_socket
 
 Look = Callable[[], bool]
 """Called every 50 ms during a wait, which ends if it returns true or raises."""
@@ -114,16 +114,16 @@ class Listener:
         return -1
 
 
-def _go_on(rank: int, talk: Talk, ready: selectors.BaseSelector) -> None:
+def _go_on(rank: int, exchange: Exchange, ready: selectors.BaseSelector) -> None:
     """Raises PeerGone."""
     try:
-        talk.go_on()
+        exchange.go_on()
     except Gone as gone:
         raise PeerGone(rank, str(gone)) from None
-    if talk.events:
-        ready.modify(talk.link, talk.events, rank)
+    if exchange.events:
+        ready.modify(exchange.link, exchange.events, rank)
     else:
-        ready.unregister(talk.link)
+        ready.unregister(exchange.link)
 
 
 _meshes: weakref.WeakSet[Mesh] = weakref.WeakSet()
@@ -155,28 +155,30 @@ class Mesh:
 
         Raises Late, PeerGone, OSError, with all descriptors that came closed.
         """
-        talks = {rank: Talk(link, messages[rank], descriptors.get(rank, ())) for rank, link in self._links.items()}
+        exchanges = {
+            rank: Exchange(link, messages[rank], descriptors.get(rank, ())) for rank, link in self._links.items()
+        }
         try:
             with selectors.DefaultSelector() as ready:
-                for rank, talk in talks.items():
-                    ready.register(talk.link, talk.events, rank)
+                for rank, exchange in exchanges.items():
+                    ready.register(exchange.link, exchange.events, rank)
                 looked = 0.0
-                while not all(talk.done for talk in talks.values()):
+                while not all(exchange.done for exchange in exchanges.values()):
                     now = time.monotonic()
                     ended = now >= until
                     if not ended and now - looked >= _LOOK_S:
                         looked, ended = now, look()
                     # Also reads at the end, what a rank sent before it failed: it may be complete.
                     able = {key.data for key, _ in ready.select(0 if ended else _LOOK_S)}
-                    for rank in able.union(rank for rank, talk in talks.items() if talk.stalled):
-                        _go_on(rank, talks[rank], ready)
-                    if ended and (awaited := [rank for rank, talk in talks.items() if not talk.done]):
+                    for rank in able.union(rank for rank, exchange in exchanges.items() if exchange.stalled):
+                        _go_on(rank, exchanges[rank], ready)
+                    if ended and (awaited := [rank for rank, exchange in exchanges.items() if not exchange.done]):
                         raise Late(awaited)
         except BaseException:
-            for talk in talks.values():
-                talk.received.close()
+            for exchange in exchanges.values():
+                exchange.received.close()
             raise
-        return {rank: talk.received for rank, talk in talks.items()}
+        return {rank: exchange.received for rank, exchange in exchanges.items()}
 
     def lost(self) -> dict[int, str]:
         """Rank -> "closed" or "ended", for ranks whose layout no longer exists."""

@@ -43,13 +43,13 @@ class _PacketCounter:
 
         self.count, self._kill_at = 0, kill_at
         for name in ("_send", "_receive"):
-            setattr(packets.Talk, name, self._counting(getattr(packets.Talk, name)))
+            setattr(packets.Exchange, name, self._counting(getattr(packets.Exchange, name)))
 
     def _counting(self, method: Any) -> Any:
-        def counted(talk: Any, *arguments: Any) -> None:
+        def counted(exchange: Any, *arguments: Any) -> None:
             if self.count + 1 == self._kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
-            method(talk, *arguments)  # raises if there is no packet to receive yet
+            method(exchange, *arguments)  # raises if there is no packet to receive yet
             self.count += 1
 
         return counted

@@ -20,7 +20,7 @@ from hipplan.holders.filler import HolderConnection, fill, program_to_hold, rest
 from hipplan.holders.generations import Backup
 from hipplan.language.loader import load
 from hipplan.machines.runtimes import choose
-from hipplan.processes.packets import Gone, Late, Line, Received
+from hipplan.processes.packets import Connection, Gone, Late, Received
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
 from tests.faults.harness import FOR_EVER, ONCE, RELEASES, Phase, as_release, calls_of, sweep_codes, sweep_undo
@@ -40,7 +40,7 @@ class HolderEnd:
         own_end.setblocking(False)
         self.result = Received({})
         self._keeps = keeps
-        self._line = Line(own_end)
+        self._connection = Connection(own_end)
         self._thread = threading.Thread(target=self._listen, args=(request, descriptors))
         self._thread.start()
         self.filler = HolderConnection(other_end.detach())
@@ -49,7 +49,7 @@ class HolderEnd:
         end = time.monotonic() + WAIT_S
         with contextlib.suppress(Gone, Late):
             while True:
-                received = self._line.exchange(request, end, descriptors=descriptors)
+                received = self._connection.exchange(request, end, descriptors=descriptors)
                 request, descriptors = None, ()
                 if self._keeps and "done" not in received.message:
                     self.result = received
@@ -59,7 +59,7 @@ class HolderEnd:
     def close(self) -> None:
         self.filler.close()
         self._thread.join(WAIT_S)
-        self._line.close()
+        self._connection.close()
 
 
 def _ignored(done: int, total: int) -> None:

@@ -32,15 +32,15 @@ def link(kept: int) -> Iterator[Callable[[], socket.socket]]:
     links = []
 
     def connect() -> socket.socket:
-        line = names.connect("w")
-        line.link.setblocking(True)
-        line.link.settimeout(WAIT_S)
-        links.append(line)
-        return line.link
+        connection = names.connect("w")
+        connection.link.setblocking(True)
+        connection.link.settimeout(WAIT_S)
+        links.append(connection)
+        return connection.link
 
     yield connect
-    for line in links:
-        line.close()
+    for connection in links:
+        connection.close()
 
 
 def files(process: int) -> int:
@@ -128,20 +128,20 @@ def test_invalid_packets_end_their_connection(
     ],
 )
 def test_an_invalid_request_is_refused(link: Callable[[], socket.socket], request_: Any) -> None:
-    line = names.connect("w")
+    connection = names.connect("w")
     with pytest.raises(HeldError) as caught:
-        requests.send_request(line, "w", request_, time.monotonic() + WAIT_S)
-    line.close()
+        requests.send_request(connection, "w", request_, time.monotonic() + WAIT_S)
+    connection.close()
     assert code(caught) == "HP452"
     assert requests.status("w")["state"] == "ready"
 
 
 def test_a_replacement_that_cannot_be_started_is_refused(kept: int, sim: Simulator) -> None:
-    line = names.connect("w")
+    connection = names.connect("w")
     order = {"want": "replace", "arguments": ["no such option"], "folder": "/no/such/folder", "settings": {}}
     with pytest.raises(HeldError) as caught:
-        requests.send_request(line, "w", order, time.monotonic() + WAIT_S, descriptors=(0, 1, 2))
-    line.close()
+        requests.send_request(connection, "w", order, time.monotonic() + WAIT_S, descriptors=(0, 1, 2))
+    connection.close()
     assert code(caught) == "HP455"
     with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}

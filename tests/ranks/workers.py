@@ -153,15 +153,15 @@ class _CountedPackets:
         from hipplan.processes import packets
 
         self.count = 0
-        send = _own_send.setdefault("send", packets.Talk._send)
+        send = _own_send.setdefault("send", packets.Exchange._send)
 
-        def counted(talk: Any, *packet: Any) -> None:
+        def counted(exchange: Any, *packet: Any) -> None:
             self.count += 1
             if self.count == task.packet:
                 meddle()
-            send(talk, *packet)
+            send(exchange, *packet)
 
-        packets.Talk._send = counted  # type: ignore[method-assign]
+        packets.Exchange._send = counted  # type: ignore[method-assign]
 
 
 _own_send: dict[str, Any] = {}

@@ -29,13 +29,13 @@ def start_count(*_: Any) -> None:
 
 
 def counting(method: Any) -> Any:
-    def counted(talk: Any, *arguments: Any) -> None:
+    def counted(exchange: Any, *arguments: Any) -> None:
         global left
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         try:
-            method(talk, *arguments)
+            method(exchange, *arguments)
         except BlockingIOError:  # there was no packet
             left += 1
             raise
@@ -47,6 +47,6 @@ if setting and own_role:
     from hipplan.processes import packets
 
     for name in ("_send", "_receive"):
-        setattr(packets.Talk, name, counting(getattr(packets.Talk, name)))
+        setattr(packets.Exchange, name, counting(getattr(packets.Exchange, name)))
     signal.signal(signal.SIGUSR1, start_count)
     start_count()
