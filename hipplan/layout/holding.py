@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from hipplan import _core
-from hipplan.errors import LayoutInUse, suggest_or_list
+from hipplan.errors import Diagnostic, LayoutInUse, suggest_or_list
 from hipplan.layout.dlpack import places_of
 from hipplan.layout.leases import in_use
 from hipplan.layout.record import Recorder
@@ -107,6 +107,8 @@ class Holding:
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self.turn = Turn(self.lock, self.under_way)
         """Whose it is to move bytes."""
+        self.is_filling = False
+        """Whether a change with contents is under way: it copies bytes between its calls of on_bytes."""
         self._process = os.getpid()
 
     @property
@@ -197,7 +199,10 @@ class Holding:
 
     def close(self, force: bool) -> Undone:
         """Releases everything; the caller has the lock. Raises LayoutInUse (HP409), with nothing changed, while views
-        exist; force: then memory with views is kept until they end."""
+        exist, or in a callback of a change that copies bytes; force: memory with views is kept until they end."""
+        if self.is_filling:
+            hint = "raise an exception in the callback: it ends the change and restores the layout"
+            raise LayoutInUse(Diagnostic("HP409", "the layout is in use: a change copies its bytes", hint=hint))
         for failure in self.settle().diagnostics():
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:

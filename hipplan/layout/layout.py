@@ -244,7 +244,8 @@ class Layout(MovesBytes):
         Existing views stay; writing through them faults. unseal() and update() restore every device's access. On ROCm a
         copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
-        return update.become(self._holding, "seal", lambda program, _: sealing.sealed(program, name))
+        with self._holding.turn.taken():  # else a copy that is under way would write what is read-only
+            return update.become(self._holding, "seal", lambda program, _: sealing.sealed(program, name))
 
     def unseal(self, name: str) -> Difference:
         """Undoes seal(). Raises ApplyError: rolled back."""

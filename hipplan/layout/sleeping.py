@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hipplan import _core
-from hipplan.errors import ApplyError, LayoutInUse, MachineError, driver_failure, reason_of, suggest
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of, suggest
 from hipplan.files.open_by import open_by
 from hipplan.language.findings import Findings
 from hipplan.layout import update
@@ -25,6 +25,7 @@ from hipplan.plain import called
 from hipplan.program import peak, sleeping, steps
 from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, Backup
+from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.sleeping_bytes import plan_name_of
@@ -65,6 +66,7 @@ def sleep(
             state.program, wanted, to=kind, file=file, unchanged=same, checked=how.checksum
         )
         if not difference.empty:
+            _require_copies(difference)
             _require_alone(state, difference)
             _require_host_memory(difference)
             _require_freed_at_once(holding, state, difference)
@@ -206,6 +208,25 @@ def _users(state: State, memory: str) -> str:
     finally:
         os.close(descriptor)
     return f"{', '.join(users)} {'has' if len(users) == 1 else 'have'}" if users else ""
+
+
+def _require_copies(change: Difference) -> None:
+    """Raises HP443 for files of an earlier sleep that would be used again, but are gone or have another size."""
+    written = {step.file for step in change.contents if isinstance(step, Save)}
+    for name, backup in change.new.backups.items():
+        falls_asleep = change.new.sleeps(name) and not change.old.sleeps(name)
+        if not falls_asleep or backup.to != FILE or backup.place in written:
+            continue
+        try:
+            size = Path(backup.place).stat().st_size
+        except OSError as error:
+            why = f"{backup.place} cannot be read: {reason_of(error)}"
+        else:
+            if size == backup.file_size:
+                continue
+            why = f"{backup.place} has {size:,} bytes, and had {backup.file_size:,}"
+        what = f"the copy of '{plan_name_of(change.old, name)}' has changed"
+        raise ApplyError(Diagnostic("HP443", what, why=why, hint="leave unchanged= out: then it is written again"))
 
 
 def _require_host_memory(change: Difference) -> None:

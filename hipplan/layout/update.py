@@ -86,6 +86,7 @@ def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], D
     holding.under_way.settle()
     if difference.contents or any(step.makes == "stream" for step in difference.gone):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
+    holding.is_filling = bool(difference.contents)
     try:
         done = carry_out()
     except LayoutInUse as busy:
@@ -97,6 +98,8 @@ def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], D
     except BaseException:
         watches.after(holding.state, is_failing=True)
         raise
+    finally:
+        holding.is_filling = False
     watches.after(holding.state)
     return done
 

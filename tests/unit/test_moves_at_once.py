@@ -148,6 +148,7 @@ SECOND: dict[str, Act] = {
     "update": updated,
     "wake": slept_and_woken,
     "remap": lambda layout, files: layout.remap("grows"),
+    "seal": lambda layout, files: layout.seal("grows"),
 }
 BECOMES = {("x", "load"): b"A", ("x", "load in a stream"): b"A", ("y", "load"): b"B", ("y", "fill"): b"B"}
 
@@ -163,6 +164,15 @@ def test_no_byte_goes_astray(
     assert bytes_of(layout, "r") == set(b"-")
     assert "update" not in (first, second) or bytes_of(layout, "new") == set(b"B")
     assert second != "save" or (files / "saved").read_bytes() == b"-" * SIZE
+
+
+def test_sealing_waits_for_a_load_of_the_same_memory(
+    layout: hipplan.Layout, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read-only memory would fault the rest of the load."""
+    load: Act = lambda layout, files: layout.load("r", files / "a")  # noqa: E731
+    assert both(layout, files, load, lambda layout, _: layout.seal("r"), monkeypatch) == []
+    assert bytes_of(layout, "r") == set(b"A")
 
 
 def test_two_layouts_on_one_device_do_not_wait_for_each_other(

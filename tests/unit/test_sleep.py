@@ -581,6 +581,53 @@ def test_a_file_that_was_kept_is_not_written_again(layout: Layout, sim: Simulato
     assert not file.exists()
 
 
+@pytest.mark.parametrize("damage", ["removed", "truncated"])
+def test_a_file_that_was_kept_and_is_damaged_is_not_relied_on(
+    damage: str, layout: Layout, sim: Simulator, tmp_path: Path
+) -> None:
+    file = tmp_path / "copy.bin"
+    layout.fill("cache", 5)
+    layout.sleep("cache", to=file)
+    layout.wake(retain=True)
+    if damage == "removed":
+        file.unlink()
+    else:
+        os.truncate(file, MIB)
+    with pytest.raises(ApplyError, match=r"HP443.*the copy of 'cache' has changed(.|\n)*leave unchanged= out"):
+        layout.sleep("cache", to=file, unchanged="cache")
+    assert layout.asleep == {}
+    layout.sleep("cache", to=file)
+    layout.wake()
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("call", ["sleep", "wake", "update"])
+@pytest.mark.parametrize("to", ["host", "file"])
+def test_a_callback_cannot_close_what_is_copied(
+    to: str, call: str, force: bool, layout: Layout, sim: Simulator, tmp_path: Path
+) -> None:
+    refused: list[LayoutInUse] = []
+
+    def closes(*_: object) -> None:
+        with pytest.raises(LayoutInUse, match="a change copies its bytes") as caught:
+            layout.close(force=force)
+        refused.append(caught.value)
+
+    layout.fill("cache", 5)
+    place = str(tmp_path / "copy.bin") if to == "file" else to
+    layout.sleep("cache", to=place, on_bytes=closes if call == "sleep" else None)
+    layout.wake(on_bytes=closes if call == "wake" else None)
+    if call == "update":
+        buffers = {**PLAN["buffers"], "new": {"kind": "device", "size": "1MiB"}}
+        contents = {**PLAN["contents"], "new": {"value": 3}}
+        layout.update({**PLAN, "buffers": buffers, "contents": contents}, on_step=closes)
+    assert refused
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+    layout.close()
+    assert layout.closed
+
+
 def test_a_file_that_cannot_be_written_or_read_changes_nothing(layout: Layout, tmp_path: Path) -> None:
     with pytest.raises(ApplyError, match=r"HP413.*cannot be written"):
         layout.sleep("cache", to=tmp_path / "none" / "copy.bin")
