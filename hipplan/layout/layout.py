@@ -206,9 +206,9 @@ class Layout(MovesBytes):
         checksum of the copy, which wake() compares. force: keeps views and captured graphs; using them faults the GPU
         until wake(). on_unmap(names) is called before anything happens; on_map(names) when the memory is restored:
         after wake(), or if this sleep failed. It waits for work of the devices; no new work may use the memory. Memory
-        that is asleep already is skipped. Raises ApplyError: no such object (HP420), it cannot sleep (HP440), or it
-        failed and was rolled back; LayoutInUse (HP409) while views exist; MachineError (HP303, HP309); LeakError: it is
-        asleep, but an object could not be released.
+        that is asleep already is skipped. Raises ApplyError: no such object (HP420), it cannot sleep (HP440), the kept
+        copy is gone (HP443), or it failed and was rolled back; LayoutInUse (HP409) while views exist; MachineError
+        (HP303, HP309); LeakError: it is asleep, but an object could not be released.
         """
         self._holding.require_open()
         with self._holding.turn.taken():
@@ -306,7 +306,8 @@ class Layout(MovesBytes):
     def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:
         """Waits for the devices and for transfers, then releases everything, latest first. A second call does nothing.
 
-        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout exist.
+        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout exist, and in
+        callbacks of a change that copies bytes.
         force: closes anyway. Mapped memory is unmapped, so using an old pointer faults; its addresses, any buffer with
         a view, and the streams are kept until the views are deleted (Undone.kept).
         wait: for a layout whose ranks share memory, how many seconds to wait for the other ranks of the node to close
