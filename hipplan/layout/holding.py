@@ -199,10 +199,10 @@ class Holding:
 
     def close(self, force: bool) -> Undone:
         """Releases everything; the caller has the lock. Raises LayoutInUse (HP409), with nothing changed, while views
-        exist, or in a callback of a change that copies bytes; force: memory with views is kept until they end."""
-        if self.is_filling:
-            hint = "raise an exception in the callback: it ends the change and restores the layout"
-            raise LayoutInUse(Diagnostic("HP409", "the layout is in use: a change copies its bytes", hint=hint))
+        exist, or in a callback of what copies its bytes; force: memory with views is kept until they end."""
+        if self.is_filling or self.turn.is_moving_here():
+            hint = "raise an exception in the callback: it ends the call that copies"
+            raise LayoutInUse(Diagnostic("HP409", "the layout is in use: this thread copies its bytes", hint=hint))
         for failure in self.settle().diagnostics():
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:

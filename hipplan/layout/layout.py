@@ -29,7 +29,7 @@ from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
-from hipplan.plain import seconds
+from hipplan.plain import called, seconds
 from hipplan.program import remake, sealing
 from hipplan.program.difference import Difference
 
@@ -280,6 +280,8 @@ class Layout(MovesBytes):
         for an object that cannot be called; ValueError once the layout is closed.
         """
         self._holding.require_open()
+        if not isinstance(name, str):
+            raise TypeError(f"expected the name of an object, not {called(name)}")
         if name not in self:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, list(self))}")
         for option, callback in (("on_unmap", on_unmap), ("on_map", on_map)):
@@ -306,8 +308,8 @@ class Layout(MovesBytes):
     def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:
         """Waits for the devices and for transfers, then releases everything, latest first. A second call does nothing.
 
-        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout exist, and in
-        callbacks of a change that copies bytes.
+        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout exist; with
+        force too in a callback of what copies its bytes.
         force: closes anyway. Mapped memory is unmapped, so using an old pointer faults; its addresses, any buffer with
         a view, and the streams are kept until the views are deleted (Undone.kept).
         wait: for a layout whose ranks share memory, how many seconds to wait for the other ranks of the node to close

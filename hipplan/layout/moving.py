@@ -138,7 +138,7 @@ class MovesBytes(InGroup):
 
         It has the object's dtype and shape; without a dtype it is one-dimensional, of bytes. bf16 and the 8-bit floats
         need the package ml_dtypes. dtype: reads the bytes as that dtype, such as "u16"; the last dimension changes with
-        it. Raises as fill() does, ApplyError (HP421) for a dtype that NumPy does not have or that does not fit,
+        it. Raises as fill() does, ApplyError for an unknown dtype (HP405) and one that does not fit (HP421),
         RuntimeError without NumPy.
         """
         with self._moves(name) as moves:

@@ -79,6 +79,7 @@ def sleep(
 
     if on_map is not None:
         holding.on_map[wanted] = on_map
+    before = holding.state.program.backups
     try:
         return update.change(holding, "sleep", find_change, on_bytes=on_bytes, force=how.force)
     except BaseException as error:
@@ -91,19 +92,20 @@ def sleep(
         raise
     finally:
         notified.clear()
+        _remove(_files_of(before) - _files_of(holding.state.program.backups))
 
 
 def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
     """Where bytes go, and the path of a file. Raises ValueError, TypeError, ApplyError."""
     if to in (HOST, DROP):
         return str(to), ""
-    if not (path := os.fspath(to)):
+    if not (path := os.fsdecode(to)):
         raise ValueError("to is 'host', 'drop' or the path of a file")
     if "/" not in path and (meant := suggest(path, (HOST, DROP))):
         raise refuse(f"sleep cannot put bytes to '{path}'", hint=f"{meant} A file of that name is ./{path}")
     if path.endswith((".npy", ".safetensors", ".index.json")):
         raise refuse(f"{path} would hold raw bytes, but its extension names another format", hint="name it .bin")
-    return FILE, str(Path(path).absolute())
+    return FILE, os.path.realpath(path)  # one name for one file, whatever links lead there
 
 
 def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnBytes | None) -> Difference:
@@ -166,7 +168,7 @@ def _remove(files: set[str]) -> None:
         try:
             Path(file).unlink()
         except OSError as error:
-            log.warning("%sis no longer needed and cannot be removed: %s", file, reason_of(error))
+            log.warning("%s is no longer needed and cannot be removed: %s", file, reason_of(error))
 
 
 def _call_on_map(holding: Holding) -> None:
@@ -213,9 +215,9 @@ def _users(state: State, memory: str) -> str:
 def _require_copies(change: Difference) -> None:
     """Raises HP443 for files of an earlier sleep that would be used again, but are gone or have another size."""
     written = {step.file for step in change.contents if isinstance(step, Save)}
+    was, asleep = change.old.asleep, change.new.asleep
     for name, backup in change.new.backups.items():
-        falls_asleep = change.new.sleeps(name) and not change.old.sleeps(name)
-        if not falls_asleep or backup.to != FILE or backup.place in written:
+        if name not in asleep or name in was or backup.to != FILE or backup.place in written:
             continue
         try:
             size = Path(backup.place).stat().st_size

@@ -40,6 +40,13 @@ class Turn:
             self._under_way.wait_for_threads()
             yield
 
+    def is_moving_here(self) -> bool:
+        """Whether this thread moves bytes: it is in on_bytes, or in a signal's handler."""
+        if not self.names or not self._turn.acquire(blocking=False):
+            return False
+        self._turn.release()
+        return bool(self.names)
+
     def _is_locked_here(self) -> bool:
         try:
             self._of_layout.notify(0)

@@ -65,6 +65,8 @@ def falls_asleep(
     memory = dict.fromkeys(name for allocations in units.values() for name in allocations)
     same = {name for allocations in _units(program, unchanged).values() for name in allocations}
     moved = {} if to == DROP else movable(program, memory)
+    if to == FILE:
+        moved = _in_the_order_of(program.backups, moved, file)
     new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
     known = {
         allocation
@@ -76,15 +78,17 @@ def falls_asleep(
         raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
     if to == FILE and known != memory.keys():
         known = set()  # the file is written as a whole
+    known_sums = {allocation for allocation in known if program.backups[allocation].checked}
+    known_checked = {name: replace(new.backups[name], checked=True) for name in known_sums}
+    new = replace(new, backups={**new.backups, **known_checked})
     going = _about(program.steps, memory)
     new = replace(
         new,
         steps=tuple(step for step in new.steps if id(step) not in going),
         sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
     )
-    known_sums = {allocation for allocation in known if program.backups[allocation].checked}
     moves = moves_out({name: parts for name, parts in moved.items() if name not in known}, new)
-    filled = (*moves, *digests(memory, new, known_sums))
+    filled = (*moves, *digests(memory if checked else (), new, known_sums))
     change = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
     pieces.require_sure(change)
     if concerned(program.measured):
@@ -130,9 +134,13 @@ def carried_over(old: Program, new: Program) -> Program:
     asleep = {*sleeping_memory(old.sleeping)}
     was, now = _steps_of_each(pieces.as_planned(_woken(old, asleep))), _steps_of_each(new)
     stays = {name for name in asleep if name in now}
+    before, after = _memory_of_regions(old), _memory_of_regions(new)
+    for region in sorted(before.keys() & after.keys()):
+        if before[region] != after[region] and not asleep.isdisjoint(before[region]):
+            raise _changed(region)
     for name in sorted(stays):
         if was[name] != now[name]:
-            raise _changed(name)
+            raise _changed(plan_name_of(old, name))
     kept = stays | {name for name in old.backups if name not in asleep and was.get(name) == now.get(name, ())}
     gone = _about(old.sleeping, asleep - stays)
     sleeping = _about(new.steps, stays)
@@ -146,11 +154,20 @@ def carried_over(old: Program, new: Program) -> Program:
     return _without_unused(new)
 
 
+def _memory_of_regions(program: Program) -> dict[str, set[str]]:
+    """Region -> its allocations."""
+    memory: dict[str, set[str]] = {}
+    for resource in program.resources:
+        if resource.memory and resource.inside in program.regions:
+            memory.setdefault(resource.inside, set()).add(resource.memory)
+    return memory
+
+
 def require_places(change: Difference) -> None:
     """Raises ApplyError (HP441): the change would free addresses of sleeping memory."""
     for step in change.new.sleeping:
         if isinstance(step, steps.Map) and ("reservation", step.reservation) not in change.kept:
-            raise _changed(whole_name(step.allocation))
+            raise _changed(plan_name_of(change.old, step.allocation))
 
 
 def bytes_asleep(program: Program) -> dict[int, int]:
@@ -268,18 +285,32 @@ def _with_backups(
 
 
 def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, checked: bool) -> Program:
-    """The program with one file for all bytes. Raises ApplyError (HP420): other sleeping memory is in that file."""
-    backups, end = dict(program.backups), 0
+    """The program with one file for all bytes. Kept copies of other memory in that file are forgotten.
+
+    Raises ApplyError (HP420): other sleeping memory is in that file.
+    """
+    backups, asleep, end = dict(program.backups), program.asleep, 0
     file_size = sum(part.size for parts in moved.values() for part in parts)
-    for name, backup in backups.items():
+    for name, backup in program.backups.items():
         if backup.place == file and name not in moved:
-            other = plan_name_of(program, name)
-            raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
+            if name in asleep:
+                other = plan_name_of(program, name)
+                raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
+            del backups[name]
     for name, parts in moved.items():
         size = sum(part.size for part in parts)
         backups[name] = Backup(FILE, file, end, size, file_size, checked)
         end += size
     return _without_unused(replace(program, backups=backups))
+
+
+def _in_the_order_of(
+    backups: Mapping[str, Backup], moved: dict[str, tuple[Part, ...]], file: str
+) -> dict[str, tuple[Part, ...]]:
+    """The same memory in the order in which a kept file has it, if it has all of it."""
+    if not all(name in backups and backups[name].place == file for name in moved):
+        return moved
+    return dict(sorted(moved.items(), key=lambda item: backups[item[0]].offset))
 
 
 def _is_same(kept: Backup | None, wanted: Backup) -> bool:

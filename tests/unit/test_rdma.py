@@ -264,6 +264,8 @@ def test_what_is_not_there_cannot_be_watched(layout: hipplan.Layout) -> None:
 
 
 def test_a_watch_needs_functions(layout: hipplan.Layout) -> None:
+    with pytest.raises(TypeError, match="expected the name of an object, not"):
+        layout.watch([], on_map=print)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="on_unmap must be a function"):
         layout.watch("kv", on_unmap=cast(Any, 3))
     with pytest.raises(TypeError, match="needs on_unmap, on_map or both"):

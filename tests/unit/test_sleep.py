@@ -602,7 +602,7 @@ def test_a_file_that_was_kept_and_is_damaged_is_not_relied_on(
 
 
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("call", ["sleep", "wake", "update"])
+@pytest.mark.parametrize("call", ["sleep", "wake", "update", "fill"])
 @pytest.mark.parametrize("to", ["host", "file"])
 def test_a_callback_cannot_close_what_is_copied(
     to: str, call: str, force: bool, layout: Layout, sim: Simulator, tmp_path: Path
@@ -610,7 +610,7 @@ def test_a_callback_cannot_close_what_is_copied(
     refused: list[LayoutInUse] = []
 
     def closes(*_: object) -> None:
-        with pytest.raises(LayoutInUse, match="a change copies its bytes") as caught:
+        with pytest.raises(LayoutInUse, match="this thread copies its bytes") as caught:
             layout.close(force=force)
         refused.append(caught.value)
 
@@ -622,10 +622,71 @@ def test_a_callback_cannot_close_what_is_copied(
         buffers = {**PLAN["buffers"], "new": {"kind": "device", "size": "1MiB"}}
         contents = {**PLAN["contents"], "new": {"value": 3}}
         layout.update({**PLAN, "buffers": buffers, "contents": contents}, on_step=closes)
+    if call == "fill":
+        layout.fill("cache", 5, on_bytes=closes)
     assert refused
     assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
     layout.close()
     assert layout.closed
+
+
+@pytest.mark.parametrize("other", ["folder/../copy.bin", "linked/copy.bin", "link.bin"])
+def test_one_file_has_one_name(other: str, layout: Layout, sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path)
+    (tmp_path / "link.bin").symlink_to(tmp_path / "copy.bin")
+    layout.fill("cache", 5)
+    layout.sleep("weights", to=tmp_path / "copy.bin")
+    with pytest.raises(ApplyError, match=r"HP420.*already holds the bytes of 'weights'"):
+        layout.sleep("cache", to=tmp_path / other)
+    layout.wake()
+    layout.sleep("cache", to=tmp_path / other)
+    layout.wake()
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+    assert not (tmp_path / "copy.bin").exists()
+
+
+def test_a_kept_file_is_removed_when_its_bytes_go_elsewhere(layout: Layout, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.bin", tmp_path / "second.bin"
+    layout.sleep(["cache", "weights"], to=first)
+    layout.wake(retain=True)
+    layout.sleep("cache", to=first)  # the copy of `weights` in it goes: the file is written again
+    layout.wake(retain=True)
+    layout.sleep(["cache", "weights"], to=second)
+    assert list(tmp_path.iterdir()) == [second]
+    layout.wake(retain=True)
+    layout.sleep(["cache", "weights"])
+    assert list(tmp_path.iterdir()) == []
+    layout.wake()
+
+
+def test_the_order_of_names_does_not_matter_to_a_kept_file(layout: Layout, sim: Simulator, tmp_path: Path) -> None:
+    file = tmp_path / "copy.bin"
+    layout.fill("cache", 5)
+    layout.sleep(["cache", "weights"], to=file, checksum=True)
+    layout.wake(retain=True)
+    written = file.stat()
+    layout.sleep(["weights", "cache"], to=file, unchanged=["cache", "weights"])
+    assert file.stat() == written
+    layout.wake(retain=True)
+    layout.sleep(["weights", "cache"], to=file, unchanged=["cache", "weights"])
+    with file.open("r+b") as opened:
+        opened.write(b"?")
+    with pytest.raises(ApplyError, match=r"HP443.*the copy of '(cache|weights)"):  # its first checksum still counts
+        layout.wake()
+    with file.open("r+b") as opened:
+        opened.write(b"\5")
+    layout.wake()
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+
+
+@pytest.mark.parametrize("size", ["2MiB", "8MiB"])
+def test_an_update_cannot_resize_a_region_that_sleeps(size: str, layout: Layout) -> None:
+    layout.sleep("cache")
+    cache = PLAN["regions"]["cache"] | {"size": size}
+    with pytest.raises(ApplyError, match=r"HP441.*'cache', or part of it, is asleep"):
+        layout.update({**PLAN, "regions": {**PLAN["regions"], "cache": cache}})
+    layout.wake()
 
 
 def test_a_file_that_cannot_be_written_or_read_changes_nothing(layout: Layout, tmp_path: Path) -> None:
