@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def may_touch_core() -> set[str]:
     return set(re.findall(r"`(\w+)`\*", _table()))
 
 
+def refuse(offenders: Iterable[str], rule: str) -> None:
+    """Fail with every offender, a line each."""
+    if lines := list(offenders):
+        pytest.fail("\n  ".join([f"{rule}:", *lines]), pytrace=False)
+
+
+def place(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
 def room(path: Path) -> str:
     return path.relative_to(ROOT / "hipplan").parts[0].removesuffix(".py")
 
@@ -48,16 +59,18 @@ def imports(path: Path) -> set[str]:
     return collected
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_room_imports_only_from_rooms_above_it(path: Path) -> None:
-    order, here = rooms(), room(path)
-    if here in ("__init__", "__main__"):
-        return
-    assert here in order, f"{here} has no row in ARCHITECTURE.md"
-    for other in imports(path) - {"_core"}:
-        assert order[other] <= order[here], f"{here} must not import {other}"
-    if "_core" in imports(path):
-        assert here in may_touch_core(), f"{here} must not touch the compiled part"
+def test_a_room_imports_only_from_rooms_above_it() -> None:
+    order, allowed = rooms(), may_touch_core()
+    files = [path for path in PYTHON if room(path) not in ("__init__", "__main__")]
+    refuse({room(path) for path in files} - set(order), "a room has a row in ARCHITECTURE.md")
+
+    offenders = []
+    for path in files:
+        here, imported = room(path), imports(path)
+        offenders += [f"{place(path)} must not import {o}" for o in imported - {"_core"} if order[o] > order[here]]
+        if "_core" in imported and here not in allowed:
+            offenders.append(f"{place(path)} must not touch the compiled part")
+    refuse(offenders, "a room imports only from rooms above it")
 
 
 def test_each_room_says_what_comes_in_and_what_goes_out() -> None:
@@ -68,38 +81,48 @@ def test_each_room_says_what_comes_in_and_what_goes_out() -> None:
         assert {"In:", "Out:"} <= set(answer.split()), name
 
 
-@pytest.mark.parametrize("path", CPP, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_cpp_file_includes_only_from_below(path: Path) -> None:
-    parts = path.relative_to(ROOT / "cpp").parts
+def test_a_cpp_file_includes_only_from_below() -> None:
     allowed = {"hip": {"hip"}, "core": {"hip", "core"}, "bindings": {"hip", "core", "bindings"}, "runtimes": {"hip"}}
-    for folder in re.findall(r'#include "(hip|core|bindings|runtimes)/', path.read_text()):
-        assert folder in allowed[parts[0]], f"{path.name} must not include {folder}/"
+    offenders = (
+        f"{place(path)} must not include {folder}/"
+        for path in CPP
+        for folder in re.findall(r'#include "(hip|core|bindings|runtimes)/', path.read_text())
+        if folder not in allowed[path.relative_to(ROOT / "cpp").parts[0]]
+    )
+    refuse(offenders, "a folder includes only from those below it")
 
 
-@pytest.mark.parametrize("path", CPP, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_streams_are_used(path: Path) -> None:
+def test_no_streams_are_used() -> None:
     """A build with a C++ runtime of its own and PyTorch with another would take each other's facets: `import torch`
     ended the process after bytes had been moved, on a machine whose compiler links libstdc++ statically."""
-    streams = re.findall(r"#include <(\w*stream|locale|format|regex|iomanip|codecvt)>", path.read_text())
-    assert streams == []
+    header = re.compile(r"#include <(\w*stream|locale|format|regex|iomanip|codecvt)>")
+    refuse((f"{place(path)}: {name}" for path in CPP for name in header.findall(path.read_text())), "no streams")
 
 
-@pytest.mark.parametrize("path", PYTHON + CPP, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_holds_one_idea(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400, "over 400 lines: it usually holds two ideas"
+def test_a_file_holds_one_idea() -> None:
+    long = (place(path) for path in PYTHON + CPP if len(path.read_text().splitlines()) > 400)
+    refuse(long, "over 400 lines: it usually holds two ideas")
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_function_fits_a_screen(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
-            assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} is too long"
+def test_a_function_fits_a_screen() -> None:
+    long = (
+        f"{place(path)}: {node.name}"
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if node.end_lineno is not None and node.end_lineno - node.lineno >= 60
+    )
+    refuse(long, "over 60 lines")
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_json_is_as_the_standard_has_it(path: Path) -> None:
-    if path.name not in ("strict_json.py", "loader.py"):  # the latter only digests it
-        assert not re.search(r"(?<!strict_)json\.(dump|load)", path.read_text()), "use strict_json"
+def test_json_is_as_the_standard_has_it() -> None:
+    offenders = (
+        place(path)
+        for path in PYTHON
+        if path.name not in ("strict_json.py", "loader.py")  # the latter only digests it
+        and re.search(r"(?<!strict_)json\.(dump|load)", path.read_text())
+    )
+    refuse(offenders, "use strict_json")
 
 
 def test_every_code_that_is_raised_is_registered_and_explained() -> None:
@@ -164,14 +187,20 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
-        if not target.startswith("http"):
-            path, _, anchor = target.partition("#")
-            file = page.parent / path if path else page
-            assert file.exists(), f"{page.name} links to {target}"
-            assert not anchor or anchor in _anchors(file), f"{page.name} links to {target}"
+def _leads_somewhere(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = page.parent / path if path else page
+    return file.exists() and (not anchor or anchor in _anchors(file))
+
+
+def test_links_lead_somewhere() -> None:
+    offenders = (
+        f"{page.name}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text())
+        if not target.startswith("http") and not _leads_somewhere(page, target)
+    )
+    refuse(offenders, "a link leads nowhere")
 
 
 def test_the_changelog_says_what_a_release_is() -> None:

@@ -46,11 +46,12 @@ def test_every_function_in_scope_has_its_rows() -> None:
     assert "`mapInfoList` | *refused*: `sparse` (HP109), hipMemMapArrayAsync returns hipErrorNotSupported" in text
 
 
-@pytest.mark.parametrize("function", sorted(TABLE))
-def test_a_function_without_a_row_is_an_error(function: str) -> None:
-    table = {name: rows for name, rows in TABLE.items() if name != function}
-
-    assert function in refused(table)
+def test_a_function_without_a_row_is_an_error() -> None:
+    assert [
+        function
+        for function in sorted(TABLE)
+        if function not in refused({name: rows for name, rows in TABLE.items() if name != function})
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,11 @@ def codes_of(text: str, escaped: bool, folder: Path) -> list[str]:
         return [diagnostic.code for diagnostic in error.diagnostics]
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_every_code_has_a_page_with_its_title(code: str) -> None:
-    page = explain(code)
+def test_every_code_has_a_page_with_its_title() -> None:
+    pages = {code: explain(code) or "" for code in CODES}
 
-    assert page is not None
-    assert page.startswith(f"# {code}: {CODES[code]}\n")
-    assert code >= "HP400" or code in ELSEWHERE or code in WITH_EXAMPLES
+    assert [code for code, page in pages.items() if not page.startswith(f"# {code}: {CODES[code]}\n")] == []
+    assert {code for code in CODES if code < "HP400"} <= {*ELSEWHERE, *WITH_EXAMPLES}
 
 
 @pytest.mark.parametrize("code", WITH_EXAMPLES)
