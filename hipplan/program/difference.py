@@ -19,6 +19,7 @@ from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
+from hipplan.program.upward import upward
 
 _GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
 _name = attrgetter("name")
@@ -277,15 +278,8 @@ class _Comparison:
             (later if step.name in waiting else at_once).append(step)
             if isinstance(step, (steps.Prefetch, steps.AttachStream)):
                 streams.add((step.stream, step.on))
-        return self._upward(at_once), self._upward(later)
-
-    def _upward(self, made: list[steps.Step]) -> list[steps.Step]:
-        """Sort the mappings in reservations that stay by address: then the mapped part mostly has no hole, as HIP 7.0
-        to 7.2 need for some ranges (pieces.py)."""
-        maps = (step for step in made if isinstance(step, steps.Map) and ("reservation", step.reservation) in self.kept)
-        place = {step.name: (step.reservation, step.offset) for step in maps}
-        upward = iter(sorted((step for step in made if step.name in place), key=lambda step: place[step.name]))
-        return [next(upward) if step.name in place else step for step in made]
+        stay = {key[1] for key in self.kept if key[0] == "reservation"}
+        return upward(at_once, stay), upward(later, stay)
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """The steps that change access and advice of an object that stays."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
-from itertools import compress, pairwise
+from itertools import pairwise
 from math import gcd
 from operator import is_
 
@@ -33,6 +33,7 @@ from hipplan.program.steps import (
     whole_name,
 )
 from hipplan.program.sure_access import Rights, concerned, rights_of, unsure
+from hipplan.program.upward import upward
 from hipplan.units import format_size
 
 MOST, MOST_OF_ALL = 1024, 8192
@@ -236,15 +237,8 @@ class _Arrangement:
                 break
 
     def steps(self) -> list[Step]:
-        """All steps after cutting. Those of ranges that get their rights in one call are sorted by address."""
-        made = [piece for step in self.program.steps for piece in self._pieces(step)]
-        maps = (step for step in made if isinstance(step, Map) and step.reservation in self.together)
-        places = {step.name: (step.reservation, step.offset) for step in maps}
-        is_placed = [
-            isinstance(step, (Map, SetAccess)) and step.name in places for step in made
-        ]  # contents stay where they are
-        upward = iter(sorted(compress(made, is_placed), key=lambda step: places[step.name]))
-        return [next(upward) if placed else step for step, placed in zip(made, is_placed, strict=True)]
+        """All steps after cutting, where ranges that get their rights in one call are mapped upward."""
+        return upward([piece for step in self.program.steps for piece in self._pieces(step)], self.together)
 
     def _pieces(self, step: Step) -> Iterator[Step]:
         if isinstance(step, CreateAllocation):

@@ -35,7 +35,7 @@ def write_to_all(layout: Any, sim: Any) -> list[int]:
             assert read(layout, layout.rank(other)[f"heap.row{row}"].name)[:1] == bytes([0xEE]), (other, row)
     layout.barrier()
     for other in range(me.ranks):
-        layout.fill(layout.rank(other)[f"heap.row{me.rank}"].name, 16 * other + me.rank)
+        layout.fill(layout.rank(other)[f"heap.row{me.rank}"].name, me.ranks * other + me.rank)
     layout.barrier()
     rows = [set(read(layout, f"heap.row{row}")) for row in range(me.ranks)]
     assert all(len(row) == 1 for row in rows)

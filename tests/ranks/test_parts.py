@@ -21,6 +21,8 @@ from tests.conftest import WHOLE
 from tests.ranks.workers import Outcome, Task, Workers, patiently
 
 MIB = 2**20
+MANY = 12
+"""So many ranks that their numbers are in another order as text: 10, 11, 2."""
 PLAN = """
 hipplan: 1
 ranks: {}
@@ -33,8 +35,7 @@ regions:
     reserve: 32MiB
     map: {ranks: node, access: rw}
     addresses: symmetric
-    tensors: {row0: {dtype: u8, shape: [4096]}, row1: {dtype: u8, shape: [4096]}, row2: {dtype: u8, shape: [4096]},
-              row3: {dtype: u8, shape: [4096]}}
+    tensors: {row$(n): {each: {n: 12}, dtype: u8, shape: [4096]}}
   weights:
     rank: 0
     device: gpu
@@ -78,10 +79,10 @@ def values(outcomes: list[Outcome]) -> list[Any]:
     return [outcome.value for outcome in outcomes]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, MANY])
 def test_ranks_write_into_each_other_s_memory(workers: Workers, folder: Any, size: int) -> None:
     answers = values(run(workers, size, folder(), script="write_to_all"))
-    assert answers == [[16 * me + other for other in range(size)] for me in range(size)]
+    assert answers == [[size * me + other for other in range(size)] for me in range(size)]
 
 
 def test_parts_lie_at_the_same_address_in_all_ranks(workers: Workers, folder: Any) -> None:
@@ -120,7 +121,7 @@ def test_where_no_addresses_are_free_it_is_refused(workers: Workers, folder: Any
 
 def test_a_rank_s_names_are_those_that_it_has_itself(workers: Workers, folder: Any) -> None:
     answers = values(run(workers, 2, folder(), script="of_rank"))
-    heap = {f"heap.row{n}": 4096 for n in range(4)}
+    heap = {f"heap.row{n}": 4096 for n in range(MANY)}
     weights = {"weights": 4096, "weights.w": 4096}
     for names in answers:
         assert names == {0: {"heap": 2 * MIB, **heap, **weights}, 1: {"heap": 4 * MIB, **heap}}
@@ -133,15 +134,18 @@ def test_what_one_rank_makes_is_the_same_memory_in_all(workers: Workers, folder:
     assert "report" not in answers[1]
 
 
-def test_a_region_that_grew_is_seen_by_all_at_the_same_addresses(workers: Workers, folder: Any) -> None:
-    for before, grown, shrunk, seen, as_planned in values(run(workers, 3, folder(), script="grow_heap")):
-        assert [size for _, size in before.values()] == [2 * MIB, 4 * MIB, 6 * MIB]
-        assert [size for _, size in grown.values()] == [6 * MIB, 6 * MIB, 8 * MIB]
-        assert [size for _, size in shrunk.values()] == [4 * MIB] * 3
+@pytest.mark.parametrize("size", [3, MANY])
+def test_a_region_that_grew_is_seen_by_all_at_the_same_addresses(workers: Workers, folder: Any, size: int) -> None:
+    plan = PLAN if size == 3 else PLAN.replace("$((rank + 1) * 2MiB)", "2MiB")  # each rank reads all that all have
+    own = [(rank + 1) * 2 * MIB if size == 3 else 2 * MIB for rank in range(size)]
+    for before, grown, shrunk, seen, as_planned in values(run(workers, size, folder(), plan, script="grow_heap")):
+        assert [size for _, size in before.values()] == own
+        assert [size for _, size in grown.values()] == [own[0] + 4 * MIB, *(bytes_ + 2 * MIB for bytes_ in own[1:])]
+        assert [size for _, size in shrunk.values()] == [4 * MIB] * size
         assert (
             [at for at, _ in before.values()] == [at for at, _ in grown.values()] == [at for at, _ in shrunk.values()]
         )
-        assert seen == [{7}] * 3
+        assert seen == [{7}] * size
         assert as_planned
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import hipplan
 from hipplan.language.loader import examine
 from hipplan.program.all_ranks import AllRanks, ranks_of
+from hipplan.program.compiler import compile_change
+from hipplan.program.steps import Map, Step
 
 MIB = 2**20
 
@@ -207,3 +210,34 @@ def test_regions_that_others_map_have_one_name_and_rank_in_all(region: str, said
     text = f"ranks: {{}}\ndevices: {{gpu: {{ordinal: $(local_rank)}}}}\nregions: {{{region}, map: {{ranks: node}}}}}}\n"
     with pytest.raises(hipplan.MachineError, match=said):
         ranks_of_plan(text, ranks=2).whole(0)
+
+
+@pytest.mark.parametrize("release", ["6.4.0", "7.1.0"])
+def test_each_step_comes_after_what_it_needs_whatever_the_names(release: str) -> None:
+    """With ten ranks and more the order of names is not that of numbers. HIP 7.1 gives a range its rights in one call
+    where its chunks are not alike."""
+    text = """ranks: {}
+devices: {gpu: {ordinal: $(local_rank % 2)}}
+regions:
+  z: {device: gpu, size: SIZE, chunk: 4MiB, reserve: 32MiB, map: {ranks: node, access: rw}, addresses: symmetric}
+  a: {device: gpu, size: SIZE, chunk: 4MiB, reserve: 32MiB, map: {ranks: node, access: rw}}
+"""
+    small, large = (ranks_of_plan(text.replace("SIZE", size), ranks=12) for size in ("6MiB", "14MiB"))
+    for ranks in (small, large):
+        ranks.machine = ranks.machine.model_copy(update={"hip_version": release})
+    for rank in range(12):
+        old = small.whole(rank)
+        require_order((), old.steps)
+        change = compile_change(old, large.load(large.ranks[rank]), large.machine, meet=large.meeting(rank))
+        assert sum(isinstance(step, Map) for step in change.additions) == 12 * 2 * 2
+        require_order(old.steps, change.additions)
+
+
+def require_order(before: Sequence[Step], made: Sequence[Step]) -> None:
+    ready = {step.name for step in before}
+    for step in made:
+        if isinstance(step, Map):
+            assert {step.reservation, step.allocation} <= ready, step
+        elif not step.makes:
+            assert step.name in ready, step
+        ready.add(step.name)
