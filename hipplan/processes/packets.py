@@ -43,6 +43,10 @@ class Gone(Exception):
     """The other end is closed, or broke the protocol."""
 
 
+class TooLong(Exception):
+    """A message that this process wants to send is longer than any process accepts. Nothing of it was sent."""
+
+
 @dataclass
 class Received:
     """A received message. Its owner closes the descriptors."""
@@ -69,7 +73,7 @@ class Exchange:
         descriptors_max: int = DESCRIPTORS_MAX,
     ) -> None:
         """message: None sends nothing. receives: whether to receive a message, of at most text_max bytes and with at
-        most descriptors_max descriptors."""
+        most descriptors_max descriptors. Raises TooLong."""
         self.link = link
         self.received = Received({})
         self.stalled = False
@@ -86,7 +90,7 @@ class Exchange:
 
     def _enqueue(self, text: bytes, descriptors: Sequence[int]) -> None:
         if len(text) > TEXT_MAX:
-            raise ValueError("the message is too long")
+            raise TooLong(f"the message has {len(text):,} bytes, and at most {TEXT_MAX:,} can be sent")
         self._out.append((b"H" + _HEAD.pack(len(text), len(descriptors)), ()))
         self._out.extend((b"J" + text[at : at + _PACKET], ()) for at in range(0, len(text), _PACKET))
         batches = (descriptors[at : at + _BATCH] for at in range(0, len(descriptors), _BATCH))
@@ -208,7 +212,7 @@ class Connection:
     ) -> Received:
         """Sends a message and returns the received one, as Exchange does. look: called every 50 ms; true ends the wait.
 
-        Raises Late, Gone, after closing all received descriptors.
+        Raises TooLong; Late, Gone, after closing all received descriptors.
         """
         exchange = Exchange(self.link, message, descriptors, receives=receives)
         try:

@@ -13,6 +13,7 @@ from hipplan.program.parts import STRIDE, Place
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
 from hipplan.program.window import start_for
+from hipplan.ranks.words import cannot_share
 from hipplan.units import round_up
 
 ATTEMPTS = 8
@@ -35,7 +36,7 @@ def proposal(
     The first half of the proposals is computed from the plan and the number of the group's call: addresses that an
     earlier layout has freed are not always free at once (CUDA). If those are not free (a sanitizer, a processor with
     few address bits), the drivers of the ranks propose free addresses in turn.
-    Raises GroupError (HP435): no more proposals; ValueError: a rank's proposal is invalid.
+    Raises GroupError: no more proposals (HP435), or a rank's proposal is invalid (HP434).
     """
     whole = max(place.offset + place.size for place in parts.values())
     alignment = max(1, *(place.alignment for place in parts.values()))
@@ -49,7 +50,7 @@ def proposal(
         rooms |= {other: message.get("room") for other, message in to_all({"room": rooms[rank]}).items()}
         room = rooms[sorted(rooms)[number % len(rooms)]]
         if not isinstance(room, int) or not 0 < room < 2**63:
-            raise ValueError("a rank found no free addresses")
+            raise cannot_share("a rank found no free addresses")
         base = room
     base = round_up(base, alignment)
     return {name: base + place.offset for name, place in parts.items()}

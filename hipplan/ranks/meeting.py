@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from hipplan import _core
-from hipplan.errors import Diagnostic, GroupError
+from hipplan.errors import reason_of
 from hipplan.language.rank import Rank
-from hipplan.processes.packets import Message, Received
+from hipplan.processes.packets import Message, Received, TooLong
 from hipplan.program.difference import Difference
 from hipplan.program.parts import Offer, moved, offer_of, placed_already, symmetric, with_parts
 from hipplan.program.program import Program
@@ -21,6 +21,7 @@ from hipplan.program.regions import memory_of
 from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.addresses import proposal
 from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
+from hipplan.ranks.words import cannot_share
 
 _OFFER = TypeAdapter(Offer)
 
@@ -60,10 +61,8 @@ class Meeting:
         """Opens a socket for the ranks that share memory with this one. Returns what they need to connect."""
         if program is None or not program.shared or not self._agreement.neighbours:
             return {}
-        try:
+        with self._with_others():
             self._listener = Listener()
-        except OSError as error:
-            raise _unusable(error) from None
         return {"door": self._listener.name, "nonce": self._listener.nonce}
 
     @property
@@ -84,27 +83,24 @@ class Meeting:
         """
         mine = offer_of(program)
         self._offered = {memory_of(part.region, n) for part in mine.parts for n in range(len(part.chunks))}
-        with self._with_others():
-            self._connect(messages_of_all)
-            replies = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
-            offers = [_OFFER.validate_python(replies[rank].get("offer"), strict=False) for rank in sorted(replies)]
-            if [offer.rank for offer in offers] != sorted(replies):
-                raise ValueError("a rank sent a message in the name of another")
-            everything = sorted([mine, *offers], key=lambda offer: offer.rank)
-            places, missing = placed_already(old, program, everything), symmetric(program, everything)
-            missing = {name: place for name, place in missing.items() if name not in places}
-            if missing:
-                self._to_place = missing
-                self._proposed = partial(
-                    proposal,
-                    call=self._agreement.number,
-                    parts=missing,
-                    rank=self._agreement.rank.rank,
-                    to_all=self._to_all,
-                    program=program,
-                    runtime=runtime,
-                )
-                places |= self._proposed(self._attempt)
+        self._connect(messages_of_all)
+        replies = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
+        offers = [_offer(replies[rank], rank) for rank in sorted(replies)]
+        everything = sorted([mine, *offers], key=lambda offer: offer.rank)
+        places, missing = placed_already(old, program, everything), symmetric(program, everything)
+        missing = {name: place for name, place in missing.items() if name not in places}
+        if missing:
+            self._to_place = missing
+            self._proposed = partial(
+                proposal,
+                call=self._agreement.number,
+                parts=missing,
+                rank=self._agreement.rank.rank,
+                to_all=self._to_all,
+                program=program,
+                runtime=runtime,
+            )
+            places |= self._proposed(self._attempt)
         return with_parts(program, offers, places)
 
     @property
@@ -116,16 +112,14 @@ class Meeting:
         """See Together.placed()."""
         if self._proposed is None or self._mesh is None:
             return here
-        with self._with_others():
-            replies = self._to_all({"placed": here})
+        replies = self._to_all({"placed": here})
         return here and all(answer.get("placed") is True for answer in replies.values())
 
     def elsewhere(self, change: Difference) -> Difference:
         """See Together.elsewhere()."""
         assert self._proposed is not None
         self._attempt += 1
-        with self._with_others():
-            return moved(change, self._proposed(self._attempt))
+        return moved(change, self._proposed(self._attempt))
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
         """See Agreement.exchange()."""
@@ -134,21 +128,15 @@ class Meeting:
         shared: dict[str, int] = {}
         received: dict[int, Received] = {}
         try:
-            with self._with_others():
-                wanted = {rank: [step for step in imports if step.rank == rank] for rank in self._mesh.ranks}
-                wants = {rank: {"wants": [step.bind for step in imports]} for rank, imports in wanted.items()}
-                asked = self._send(wants)
-                for names in (message.get("wants") for message in asked.values()):
-                    if not isinstance(names, list) or not self._offered.issuperset(names):
-                        raise ValueError("a rank requested memory that is not shared")
-                    for name in names:
-                        if name not in shared:
-                            shared[name] = share(name)
-                outgoing = {rank: [shared[name] for name in message["wants"]] for rank, message in asked.items()}
-                until, over = self._agreement.until(), self._agreement.over
-                received = self._mesh.exchange({rank: {} for rank in outgoing}, until, over, outgoing)
-                if any(len(received[rank].descriptors) != len(imports) for rank, imports in wanted.items()):
-                    raise ValueError("a rank sent other memory than requested")
+            wanted = {rank: [step for step in imports if step.rank == rank] for rank in self._mesh.ranks}
+            wants = {rank: {"wants": [step.bind for step in imports]} for rank, imports in wanted.items()}
+            asked = {rank: self._shared_names(message) for rank, message in self._send(wants).items()}
+            for name in dict.fromkeys(name for names in asked.values() for name in names):
+                shared[name] = share(name)
+            outgoing = {rank: [shared[name] for name in names] for rank, names in asked.items()}
+            received = self._exchange({rank: {} for rank in outgoing}, outgoing)
+            if any(len(received[rank].descriptors) != len(imports) for rank, imports in wanted.items()):
+                raise cannot_share("a rank sent other memory than requested")
             descriptors = {
                 step.name: descriptor
                 for rank, imports in wanted.items()
@@ -174,42 +162,67 @@ class Meeting:
             self._mesh.close()
 
     def _connect(self, messages_of_all: Sequence[Mapping[str, Any]]) -> None:
-        doors = {
-            rank: (messages_of_all[rank].get("door"), messages_of_all[rank].get("nonce"))
-            for rank in self._agreement.neighbours
-        }
-        known = {rank: (str(name), str(nonce)) for rank, (name, nonce) in doors.items()}
+        doors = {rank: _door(messages_of_all[rank], rank) for rank in self._agreement.neighbours}
         assert self._listener is not None
-        self._mesh = self._listener.meet(
-            self._agreement.rank.rank, known, self._agreement.until(), self._agreement.over
-        )
+        with self._with_others():
+            self._mesh = self._listener.meet(
+                self._agreement.rank.rank, doors, self._agreement.until(), self._agreement.over
+            )
+
+    def _shared_names(self, message: Message) -> list[str]:
+        """The allocations of this rank that another one requests."""
+        names = message.get("wants")
+        if isinstance(names, list) and all(isinstance(name, str) and name in self._offered for name in names):
+            return names
+        raise cannot_share("a rank requested memory that is not shared")
 
     def _to_all(self, message: Message) -> dict[int, Message]:
         assert self._mesh is not None
         return self._send(dict.fromkeys(self._mesh.ranks, message))
 
     def _send(self, messages: Mapping[int, Message]) -> dict[int, Message]:
-        assert self._mesh is not None
-        received = self._mesh.exchange(messages, self._agreement.until(), self._agreement.over)
+        received = self._exchange(messages, {})
         for message in received.values():
             message.close()  # closes descriptors, which were not requested
         return {rank: message.message for rank, message in received.items()}
 
+    def _exchange(
+        self, messages: Mapping[int, Message], descriptors: Mapping[int, Sequence[int]]
+    ) -> dict[int, Received]:
+        assert self._mesh is not None
+        with self._with_others():
+            return self._mesh.exchange(messages, self._agreement.until(), self._agreement.over, descriptors)
+
     @contextmanager
     def _with_others(self) -> Iterator[None]:
-        """Raises GroupError for what goes wrong between the ranks."""
+        """Raises GroupError for what goes wrong between the ranks. Only messages are exchanged within it: any other
+        error is a bug of this rank, and is reported as one."""
         try:
             yield
         except Late as late:
             self._agreement.ended_by_others(late.ranks)
         except PeerGone as gone:
             self._agreement.ended_by_others([gone.rank], str(gone))
-        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-            raise _unusable(error) from None
+        except TooLong as error:
+            raise cannot_share(str(error)) from None
+        except OSError as error:
+            raise cannot_share(f"descriptors cannot be sent: {reason_of(error)}") from None
 
 
-def _unusable(error: Exception) -> GroupError:
-    why = (
-        str(error)[:500] if not isinstance(error, OSError) else f"descriptors cannot be sent: {error.strerror or error}"
-    )
-    return GroupError(Diagnostic("HP434", "the ranks of this node cannot share memory", why=why))
+def _door(message: Mapping[str, Any], rank: int) -> tuple[str, str]:
+    """Where a rank listens: its name and nonce. Raises GroupError."""
+    name, nonce = message.get("door"), message.get("nonce")
+    if isinstance(name, str) and isinstance(nonce, str) and (name + nonce).isascii():
+        return name, nonce
+    raise cannot_share(f"rank {rank} did not send where it listens")
+
+
+def _offer(message: Message, rank: int) -> Offer:
+    """What a rank offers. Raises GroupError."""
+    try:
+        offer = _OFFER.validate_python(message.get("offer"), strict=False)
+    except ValidationError as error:
+        raise cannot_share(f"rank {rank} sent an invalid offer: {error}") from None
+    if offer.rank != rank:
+        raise cannot_share("a rank sent a message in the name of another")
+    return offer

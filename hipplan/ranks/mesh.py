@@ -153,7 +153,7 @@ class Mesh:
     ) -> dict[int, Received]:
         """Sends each rank its message and descriptors; returns what each has sent.
 
-        Raises Late, PeerGone, OSError, with all descriptors that came closed.
+        Raises TooLong; Late, PeerGone, OSError, with all descriptors that came closed.
         """
         exchanges = {
             rank: Exchange(link, messages[rank], descriptors.get(rank, ())) for rank, link in self._links.items()

@@ -20,6 +20,11 @@ def unusable(lost: Exception) -> GroupError:
     return GroupError(Diagnostic("HP434", "the group cannot be used", why=str(lost)))
 
 
+def cannot_share(why: str) -> GroupError:
+    """The error of a rank whose neighbours sent something else than its memory needs, or could not be reached."""
+    return GroupError(Diagnostic("HP434", "the ranks of this node cannot share memory", why=why[:500]))
+
+
 def doubt(rank: int, error: BaseException) -> GroupInDoubt:
     summary = f"rank {rank} cannot read the decision of its group"
     hint = "close() frees what this rank made, whatever the others decided"
