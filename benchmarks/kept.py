@@ -126,9 +126,7 @@ def main() -> None:
     chunk = (given.chunk_mib or (4 if simulated else 1024)) * MIB
     chunks = max(1, int((given.gib or (0.25 if simulated else 64)) * 2**30) // chunk)
     with tempfile.TemporaryDirectory(prefix="hipplan-kept-") as folder:
-        run = Path(folder, "run")
-        run.mkdir(0o700)
-        os.environ["XDG_RUNTIME_DIR"] = str(run)
+        os.environ["HIPPLAN_SOCKETS"] = str(Path(folder, "sockets"))
         results = measure(chosen, Path(folder), chunks, chunk, given.rounds)
     keep(given.json, "kept", chosen, results)
 

@@ -131,6 +131,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps other programs of this user out of the tests' sight, and the tests out of theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIPPLAN_SOCKETS", str(tmp_path_factory.mktemp("sockets")))
+        patch.delenv("HIPPLAN_HOLDER", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def signals_are_heard() -> Iterator[None]:
     """Also where the tests run in the background of a shell, which ignores ^C there, or under nohup."""

@@ -1,4 +1,8 @@
-"""The folders of this user's sockets: no other user can enter them, and they do not depend on the environment."""
+"""The folders of this user's sockets: no other user can enter them.
+
+They do not depend on the environment: processes of every shell and service of a user find each other. Only
+HIPPLAN_SOCKETS changes that: processes that have it find each other in the folder that it names, and no others.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+ONLY = "HIPPLAN_SOCKETS"
+"""The environment variable with the absolute path of the folder to use instead of all others."""
 _SHARED = "/tmp"
 
 
@@ -28,7 +34,9 @@ def _shared_prefix() -> str:
 
 
 def folders() -> list[str]:
-    """All folders in which processes of this user may have sockets, whatever their environment."""
+    """All folders in which processes of this user may have sockets: HIPPLAN_SOCKETS alone, if it is set."""
+    if only := os.environ.get(ONLY):
+        return [only]
     paths = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
     with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
         paths += sorted(
@@ -57,12 +65,13 @@ def opened(path: str) -> Iterator[int]:
 
 def new_folder() -> int:
     """Returns an open descriptor of the folder for a new socket. Raises OSError."""
+    if only := os.environ.get(ONLY):
+        if not os.path.isabs(only):  # noqa: PTH117
+            raise OSError(errno.EINVAL, f"{ONLY} is not an absolute path", only)
+        return _made(Path(only))
     for runtime in _runtime_folders():
         with contextlib.suppress(OSError):
-            path = Path(runtime, "hipplan")
-            path.mkdir(mode=0o700, exist_ok=True)
-            with opened(str(path)) as folder:
-                return os.dup(folder)
+            return _made(Path(runtime, "hipplan"))
     for shared in folders():
         with contextlib.suppress(OSError), opened(shared) as folder:
             return os.dup(folder)
@@ -70,4 +79,11 @@ def new_folder() -> int:
 
     made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a new name, which no other user can have created
     with opened(made) as folder:
+        return os.dup(folder)
+
+
+def _made(path: Path) -> int:
+    """Makes a folder, unless it is there, and returns an open descriptor of it. Raises OSError."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    with opened(str(path)) as folder:
         return os.dup(folder)

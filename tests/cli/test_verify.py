@@ -47,6 +47,14 @@ sys.exit(hipplan.cli.main.run(sys.argv[1:]))
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the sockets of these tests are."""
+    monkeypatch.setenv("HIPPLAN_SOCKETS", str(tmp_path / "sockets"))
+    return tmp_path / "sockets"
+
+
+@pytest.fixture
+def usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the sockets are without HIPPLAN_SOCKETS. All other programs of this user are visible in such a test."""
+    monkeypatch.delenv("HIPPLAN_SOCKETS")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path / "hipplan"
 
@@ -366,9 +374,11 @@ OTHER = 12345
 
 
 @as_root
-def test_another_user_can_neither_take_names_nor_hide_holders_nor_connect(folder: Path, hipplan: Run) -> None:
+def test_another_user_can_neither_take_names_nor_hide_holders_nor_connect(
+    usual_folder: Path, hipplan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the system gives no runtime folder all users share one: names there are random, owners asked first."""
-    squatted = [Path("/tmp", f"hipplan-0-{number:08d}") for number in range(1200)]
+    squatted = [Path("/tmp", f"hipplan-0-0-{os.getpid()}-{number}") for number in range(1200)]
 
     def squat() -> None:
         os.setuid(OTHER)
@@ -376,23 +386,21 @@ def test_another_user_can_neither_take_names_nor_hide_holders_nor_connect(folder
             path.mkdir(mode=0o700)
         squatted[-1].symlink_to("/root")
 
-    env = {"XDG_RUNTIME_DIR": "/no/such/folder"}
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/no/such/folder")
     try:
-        with forked(squat), pytest.MonkeyPatch.context() as patch:
-            patch.setenv(*next(iter(env.items())))
-            with holding() as process:
-                assert process.pid in pids()
-                assert hipplan("verify", process.pid, env=env).returncode == 0
-                (door,) = [path for path in Path("/tmp").glob(f"hipplan-0-*/{process.pid}-*") if path.is_socket()]
+        with forked(squat), holding() as process:
+            assert process.pid in pids()
+            assert hipplan("verify", process.pid).returncode == 0
+            (door,) = [path for path in Path("/tmp").glob(f"hipplan-0-*/{process.pid}-*") if path.is_socket()]
 
-                def knock() -> None:
-                    os.setuid(OTHER)
-                    with contextlib.suppress(PermissionError), socket.socket(socket.AF_UNIX) as client:
-                        client.connect(str(door))
-                        raise SystemExit  # which is reported as a child that did not come so far
+            def knock() -> None:
+                os.setuid(OTHER)
+                with contextlib.suppress(PermissionError), socket.socket(socket.AF_UNIX) as client:
+                    client.connect(str(door))
+                    raise SystemExit  # which is reported as a child that did not come so far
 
-                with forked(knock):
-                    pass
+            with forked(knock):
+                pass
     finally:
         for path in squatted:
             if path.is_symlink():
@@ -401,8 +409,22 @@ def test_another_user_can_neither_take_names_nor_hide_holders_nor_connect(folder
                 path.rmdir()
 
 
+def test_processes_with_a_folder_of_their_own_find_only_each_other(
+    usual_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As this whole suite has one: no other program of this user changes what a test sees."""
+    with holding() as usual:
+        monkeypatch.setenv("HIPPLAN_SOCKETS", str(tmp_path / "sockets"))
+        with holding() as apart:
+            assert pids() == [apart.pid]
+            monkeypatch.delenv("HIPPLAN_SOCKETS")
+            assert usual.pid in pids()
+            assert apart.pid not in pids()
+
+
 @as_root
-def test_folders_that_others_may_enter_or_own_are_not_used(folder: Path) -> None:
+def test_folders_that_others_may_enter_or_own_are_not_used(usual_folder: Path) -> None:
+    folder = usual_folder
     with messages.Server(dict) as server:
         assert (folder / server.name).is_socket()
         for owner, mode in ((OTHER, 0o700), (0, 0o777), (0, 0o750)):

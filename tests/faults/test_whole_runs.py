@@ -133,7 +133,7 @@ def answering(layout: hipplan.Layout) -> Iterator[None]:
 def test_what_verify_cannot_read_back_is_reported_and_the_layout_stays(
     mode: str, quick: Simulator, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("HIPPLAN_SOCKETS", str(tmp_path / "sockets"))
     with hipplan.apply(PLAN, runtime="sim", answer=False) as layout, answering(layout):
         there = quick.alive()
 

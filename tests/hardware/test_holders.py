@@ -38,9 +38,7 @@ def up(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     """up(plan, *arguments): starts a holder "held" of a plan; returns its status."""
     if machine.runtime.memory_info(0)[0] < SIZE:
         pytest.skip(f"the device has less than {SIZE} bytes free: set HIPPLAN_HELD")
-    place = tmp_path / "run"
-    place.mkdir(0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    monkeypatch.setenv("HIPPLAN_SOCKETS", str(tmp_path / "sockets"))
     monkeypatch.setenv("HIPPLAN_RUNTIME", machine.wanted)
 
     def start(plan: dict[str, Any], *arguments: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_a_container_attaches_over_a_mounted_folder(
     attach = "import hipplan; l = hipplan.attach(); print(l.read('model.b').max(), l.lost)"
     container = ["unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "sh", "-c", script, "sh", attach]
     held()
-    environment = shell | {"XDG_RUNTIME_DIR": str(tmp_path / "inside"), "HIPPLAN_RUNTIME": "sim"}
+    environment = shell | {"XDG_RUNTIME_DIR": str(tmp_path / "inside"), "HIPPLAN_SOCKETS": ""}
     done = subprocess.run(container, capture_output=True, text=True, env=environment, timeout=600)
     until(lambda: requests.status("w")["attached"] == [])
     if "unshare" in done.stderr or "mount" in done.stderr:

@@ -89,6 +89,11 @@ VARIABLES: dict[str, tuple[_Known, ...]] = {
         _Known("note", _ANY, "it is the runtime wherever --runtime and runtime= are left out",
                "unset it to have the first that has a device"),
     ),
+    "HIPPLAN_SOCKETS": (
+        _Known("error", r"[^/].*", "a holder or `hipplan verify` needs an absolute path", "set it to one, or unset it"),
+        _Known("note", _ANY, "`hipplan verify` and `attach` find only processes with the same value",
+               "unset it to find all processes of this user"),
+    ),
     "HIPSIM_PROFILE": (
         _Known("note", _ANY, "the simulator is this machine, and not the default one", "unset it for the default"),
     ),
