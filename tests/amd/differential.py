@@ -57,7 +57,13 @@ link.1.0=xgmi,1
 """What the stand-in driver's topology says, as a profile of the simulator's."""
 QUIRKS = {
     "6.4": ["map_failure_hidden", "free_interior_pointer", "unmap_size_unchecked"],
-    "7.2": ["map_failure_hidden", "free_interior_pointer", "create_on_current_device", "import_by_value"],
+    "7.2": [
+        "map_failure_hidden",
+        "free_interior_pointer",
+        "create_on_current_device",
+        "import_by_value",
+        "peer_access_opens_mappings",
+    ],
 }
 
 TELL_ERRORS = ("hipGetLastError", "hipPeekAtLastError", "hipExtGetLastError")

@@ -119,11 +119,38 @@ BYTES: dict[str, Letter] = {
 }
 """What copies and fills leave."""
 
+
+def on_1(call: Call) -> Letter:
+    """A call while device 1 is current."""
+    return [["hipSetDevice", [1]], call, ["hipSetDevice", [0]]]
+
+
+def who_may(where: int) -> Letter:
+    """The rights of each device."""
+    return [["hipMemGetAccess", [["out", "Q"], ["location", 1, device], at("r0", where)]] for device in range(3)]
+
+
+REACH: dict[str, Letter] = {
+    "1 reaches 0": on_1(["hipDeviceEnablePeerAccess", [0, 0]]),
+    "1 reaches 0 no more": on_1(["hipDeviceDisablePeerAccess", [0]]),
+    "0 reaches 1": [["hipDeviceEnablePeerAccess", [1, 0]]],
+    "map behind it": [create("h1"), map_("m1", "h1", PIECE)],
+    "map memory of 1 behind it": [*on_1(create("h2", 1)), map_("m2", "h2", PIECE)],
+    "0 may read behind it": [allow(PIECE, PIECE, (0, READ))],
+    "1 may read": [allow(0, PIECE, (1, READ))],
+    "1 may not": [allow(0, PIECE, (1, NONE))],
+    "1 may not behind it": [allow(PIECE, PIECE, (1, NONE))],
+    "unmap": [unmap(0)],
+    "map again": [map_("m3", "h0", 0)],
+}
+"""What peer access does to the rights of mappings."""
+
 STARTS: dict[str, tuple[Letter, dict[str, Letter]]] = {
     "nothing": ([], LIFE),
     "a range and a handle": ([reserve("r0"), create("h0")], LIFE),
     "a mapping": (MAPPED, LIFE),
     "filled memory": (FILLED, BYTES),
+    "rights": (MAPPED, {name: [*calls, *who_may(0), *who_may(PIECE)] for name, calls in REACH.items()}),
 }
 
 

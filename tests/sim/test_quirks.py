@@ -1,20 +1,26 @@
 """Quirks: off in every other test; each shows the defect when on."""
 
+import contextlib
 import ctypes
 import os
-from ctypes import byref, c_int, c_void_p
+from collections.abc import Iterator
+from ctypes import byref, c_int, c_ulonglong, c_void_p
 from pathlib import Path
 
 import pytest
 
 from ..conformance.hip import (
+    DEVICE,
     ILLEGAL_ADDRESS,
     INVALID_VALUE,
     MIB,
     OUT_OF_MEMORY,
+    POSIX_FD,
     SUCCESS,
     UNKNOWN,
+    AccessDesc,
     Hip,
+    Location,
     access,
     prop,
 )
@@ -138,6 +144,120 @@ def test_quirk_peer_access_for_all(hip: Hip, simulator: Simulator) -> None:
         assert hip.hipDeviceEnablePeerAccess(1, 0) == SUCCESS
         assert hip.hipDeviceDisablePeerAccess(1) == SUCCESS
         assert simulator.touch(0, address, SIZE) == simulator.touch(2, address, SIZE) == SUCCESS
+
+
+def link(hip: Hip, device: int, peer: int) -> None:
+    hip.hipSetDevice(device)
+    assert hip.hipDeviceEnablePeerAccess(peer, 0) == SUCCESS
+
+
+def unlink(hip: Hip, device: int, peer: int) -> None:
+    hip.hipSetDevice(device)
+    assert hip.hipDeviceDisablePeerAccess(peer) == SUCCESS
+
+
+def rights(hip: Hip, address: int) -> list[int]:
+    """Of each device."""
+    locations = (ctypes.byref(Location(DEVICE, device)) for device in range(hip.devices))
+    return [hip.get("hipMemGetAccess", c_ulonglong, location, address) for location in locations]
+
+
+@pytest.fixture
+def opening(hip: Hip, simulator: Simulator) -> Hip:
+    """Four devices, of which all but the last are linked, and links open mappings."""
+    links = "".join(f"link.{a}.{b}=xgmi,1\n" for a, b in ((1, 2), (2, 1), (0, 2), (2, 0)))
+    simulator.configure(f"{TWO_DEVICES}\ndevice.3.memory=1073741824\n{links}quirk.peer_access_opens_mappings=1")
+    return hip
+
+
+@contextlib.contextmanager
+def apart(hip: Hip, *grants: AccessDesc, device: int = 0) -> Iterator[int]:
+    """A mapping with a hole behind it."""
+    with (
+        hip.reservation(2 * SIZE) as address,
+        hip.allocation(SIZE, prop(device)) as handle,
+        hip.mapping(address, SIZE, handle, *grants),
+    ):
+        yield address
+
+
+def test_quirk_peer_access_opens_mappings_to_all_linked_devices_for_ever(opening: Hip, simulator: Simulator) -> None:
+    with (
+        apart(opening, access(0)) as own,
+        apart(opening, access(0, 1), access(2, 1)) as read,
+        apart(opening, access(1), device=1) as others,
+        apart(opening) as closed,
+    ):
+        link(opening, 1, 0)
+        unlink(opening, 1, 0)
+        assert rights(opening, own) == [3, 3, 3, 0]
+        assert rights(opening, read) == [1, 3, 3, 0]
+        assert rights(opening, others) == [0, 3, 0, 0]
+        assert rights(opening, closed) == [0, 3, 3, 0]
+        assert simulator.touch(2, own, SIZE) == SUCCESS
+        assert simulator.touch(3, own, SIZE) == ILLEGAL_ADDRESS
+
+
+def test_quirk_peer_access_opens_each_mapping_once(opening: Hip) -> None:
+    with apart(opening, access(0)) as address:
+        link(opening, 1, 0)
+        assert rights(opening, address) == [3, 3, 3, 0]
+        for device in (1, 2):
+            assert opening.hipMemSetAccess(address, SIZE, ctypes.byref(access(device, 0)), 1) == SUCCESS
+        link(opening, 2, 0)
+        unlink(opening, 1, 0)
+        unlink(opening, 2, 0)
+        link(opening, 1, 0)
+        assert rights(opening, address) == [3, 0, 0, 0]
+        unlink(opening, 1, 0)
+
+
+def test_quirk_peer_access_opens_no_mapping_that_was_made_beside_a_link_to_its_device(opening: Hip) -> None:
+    link(opening, 0, 1)  # of another device's memory
+    link(opening, 2, 0)
+    with apart(opening, access(0)) as made_linked:
+        link(opening, 1, 0)
+        for device in (1, 2):
+            unlink(opening, device, 0)
+        with apart(opening, access(0)) as made_alone:
+            link(opening, 1, 0)
+            assert rights(opening, made_linked) == [3, 0, 0, 0]
+            assert rights(opening, made_alone) == [3, 3, 3, 0]
+    unlink(opening, 1, 0)
+    unlink(opening, 0, 1)
+
+
+def test_quirk_peer_access_opens_what_lies_behind_a_mapping_up_to_the_next_hole(opening: Hip) -> None:
+    with (
+        opening.reservation(8 * SIZE) as start,
+        opening.allocation(SIZE, prop(0)) as own,
+        opening.allocation(SIZE, prop(1)) as others,
+        opening.mapping(start, SIZE, others) as ahead,
+        opening.mapping(start + SIZE, SIZE, own) as opened,
+        opening.mapping(start + 2 * SIZE, SIZE, others, access(1, 1)) as behind,
+        opening.mapping(start + 4 * SIZE, SIZE, others) as beyond,
+    ):
+        link(opening, 2, 0)
+        assert rights(opening, ahead) == rights(opening, beyond) == [0, 0, 0, 0]
+        assert rights(opening, opened) == [0, 3, 3, 0]
+        assert rights(opening, behind) == [0, 3, 3, 0]
+    unlink(opening, 2, 0)
+
+
+def test_quirk_peer_access_takes_imported_memory_for_that_of_the_device_it_was_imported_on(opening: Hip) -> None:
+    with opening.allocation(SIZE, prop(0, handle=POSIX_FD)) as shared, opening.reservation(SIZE) as address:
+        descriptor = opening.get("hipMemExportToShareableHandle", c_int, shared, POSIX_FD, 0)
+        opening.hipSetDevice(1)
+        imported = opening.get("hipMemImportFromShareableHandle", c_void_p, c_void_p(descriptor), POSIX_FD)
+        os.close(descriptor)
+        with opening.mapping(address, SIZE, imported, access(0, 1)):
+            link(opening, 2, 0)
+            assert rights(opening, address) == [1, 0, 0, 0]
+            link(opening, 2, 1)
+            assert rights(opening, address) == [3, 0, 3, 0]
+        assert opening.hipMemRelease(imported) == SUCCESS
+    unlink(opening, 2, 0)
+    unlink(opening, 2, 1)
 
 
 def test_quirk_create_on_current_device(hip: Hip, simulator: Simulator) -> None:

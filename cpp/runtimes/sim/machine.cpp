@@ -180,6 +180,17 @@ void machine::update_cpu_view(std::uintptr_t address, mapping& piece) {
   piece.cpu_rights = rights;
 }
 
+int machine::reported_device(const mapping& piece) const {
+  const auto& handle = allocations.at(piece.allocation);
+  return handle.imported && handle.memory->device != host_device ? handle.properties.location_id
+                                                                 : handle.memory->device;
+}
+
+bool machine::is_reached(int device) const {
+  return device != host_device &&
+         std::ranges::any_of(devices, [&](const auto& other) { return (other.peers >> device & 1) != 0; });
+}
+
 const memory_file& machine::own_file(std::uintptr_t address, block& owner) {
   if (!owner.own_file) {
     owner.memory.move_to_own_file(owner_name(owner.device));

@@ -69,7 +69,8 @@ struct mapping {
   std::uint64_t writers = 0;
   bool host_may_read = false;
   bool host_may_write = false;
-  int cpu_rights = 0;  ///< what the CPU sees now, as PROT_ bits
+  int cpu_rights = 0;   ///< what the CPU sees now, as PROT_ bits
+  bool opened = false;  ///< quirk peer_access_opens_mappings: no later call opens it
 };
 
 enum class block_kind { device, pinned, managed, registered };
@@ -181,6 +182,10 @@ class machine {
   [[nodiscard]] const physical& memory_of(const mapping& piece) const {
     return *allocations.at(piece.allocation).memory;
   }
+  /// The device whose memory the library takes a piece for: of imported memory, the one it reports.
+  [[nodiscard]] int reported_device(const mapping& piece) const;
+  /// Whether a device has peer access to this one.
+  [[nodiscard]] bool is_reached(int device) const;
 
   /// The file of device memory alone, made now if its bytes still lie in the device's.
   [[nodiscard]] const memory_file& own_file(std::uintptr_t address, block& owner);

@@ -23,6 +23,12 @@ const std::vector<quirk_description>& known_quirks() {
        "hipMemSetAccess for one device takes the rights of all others on the piece away (6.1, 6.2)"},
       {"peer_access_for_all",
        "hipDeviceEnablePeerAccess opens the peer's memory to every device linked to it, for ever (6.1, 6.2)"},
+      {"peer_access_opens_mappings",
+       "hipDeviceEnablePeerAccess opens mappings of the peer's memory, made while no device had peer access "
+       "to "
+       "it, and what lies behind them without a hole, to every device linked to it, for reading and writing, "
+       "for "
+       "ever, each once (7.0 to 7.2)"},
       {"create_on_current_device", "hipMemCreate takes the memory of the current device (7.1 to 10.x)"},
       {"free_memory_with_reservation",
        "memory of unmapped, released pieces comes back when the reservation is freed (ROCm 6021)"},

@@ -8,6 +8,34 @@ bool is_peer(const machine& m, int device, int peer) {
   return m.is_device(peer) && peer != device && m.profile.linked(device, peer);
 }
 
+std::uint64_t linked_to(const machine& m, int owner) {
+  std::uint64_t devices = 0;
+  for (int device = 0; device < m.device_count(); ++device) {
+    if (is_peer(m, device, owner)) devices |= std::uint64_t{1} << device;
+  }
+  return devices;
+}
+
+// Quirk peer_access_opens_mappings: what lies behind an opened piece without a hole is opened, too, whatever
+// range and device it is of. Throws std::bad_alloc; then some stay closed.
+void open_mappings(machine& m, int owner) {
+  const auto linked = linked_to(m, owner);
+  std::uintptr_t end = 0;
+  for (auto& [address, piece] : m.mappings) {
+    const bool first = !piece.opened && m.reported_device(piece) == owner;
+    if (!first && address != end) continue;
+    const auto device = m.memory_of(piece).device;
+    const auto reached = device == host_device ? linked : linked & (linked_to(m, device) | 1ULL << device);
+    auto changed = piece;  // stored only after update_cpu_view succeeds
+    changed.readers |= reached;
+    changed.writers |= reached;
+    changed.opened |= first;
+    m.update_cpu_view(address, changed);
+    piece = changed;
+    end = address + piece.bytes;
+  }
+}
+
 constexpr std::uint32_t no_link = 0xFFFF'FFFF;  // AMD's library reports this without an error
 
 // The numbers of hsa_amd_link_info_type_t. NVLink has none and is reported as XGMI.
@@ -36,6 +64,7 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
   const auto bit = std::uint64_t{1} << peer;
   if ((peers & bit) != 0) return hipErrorPeerAccessAlreadyEnabled;
   const bool for_all = m->quirk("peer_access_for_all");  // may throw std::bad_alloc, so before any change
+  if (m->quirk("peer_access_opens_mappings")) open_mappings(*m, peer);
   peers |= bit;
   m->at(peer).open_to_links |= for_all;
   return hipSuccess;
