@@ -21,7 +21,7 @@ def files(process: int) -> int:
 
 
 def environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "HIPPLAN_RUNTIME")}
+    return {name: os.environ[name] for name in ("HIPPLAN_SOCKETS", "HIPPLAN_RUNTIME")}
 
 
 def run(task: Task) -> Outcome | None:
