@@ -2,13 +2,15 @@
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
 More than 60 rows are summed up: --all shows each, --grep NAME those whose name contains NAME.
-With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update).
+With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update), and what they
+lose: `+` is made, `~` altered, `-/+` recreated, `-` freed. The last line counts them.
 For a plan with ranks: a line for each rank, or with --rank all of one, with what it maps of the others.
 
 Examples:
   hipplan preview plan.yaml --machine mi300x-8
   hipplan preview plan.yaml --machine mi300x-8 --tensors --grep layers.0.
   hipplan preview new.yaml --from old.yaml --machine sim-2
+  hipplan preview new.yaml --from old.yaml --machine sim-2 --fail-on-loss
   hipplan preview plan.yaml --format json
   hipplan preview shards.yaml --ranks 8 --rank 2
 """
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
+    from hipplan.program.listing import Line
     from hipplan.program.program import Program
     from hipplan.program.steps import Step
 
@@ -42,6 +45,8 @@ def declare(parser: Parser) -> None:
     program_options(parser)
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
     parser.add_argument("--detailed-exitcode", action="store_true", help=about)
+    about = "with --from: exit with 6 if a byte, an address or a right would be lost, 0 for any other change"
+    parser.add_argument("--fail-on-loss", action="store_true", help=about)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--all", action="store_true", help="show every row, also where there are more than 60")
     about = "show each row whose name contains NAME, in any case"
@@ -62,14 +67,15 @@ def _preview(given: Namespace) -> int:
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
 
-    if given.old is None and given.detailed_exitcode:
-        raise WrongUsage("--from-var, --from-var-file and --detailed-exitcode need --from")
+    if given.old is None and (given.detailed_exitcode or given.fail_on_loss):
+        raise WrongUsage("--from-var, --from-var-file, --detailed-exitcode and --fail-on-loss need --from")
     if given.format == "json" and (given.all or given.grep or given.tensors):
         raise WrongUsage("--all, --grep and --tensors choose rows of the text; JSON has all of them")
     compiled = programs(given)
     if isinstance(compiled, Difference):
-        changes = _preview_change(compiled, given)
-        return ExitCode.CHANGES if changes and given.detailed_exitcode else ExitCode.OK
+        lines = _preview_change(compiled, given)
+        is_lost = given.fail_on_loss and any(line.loss for line in lines)
+        return ExitCode.CHANGES if is_lost or (lines and given.detailed_exitcode) else ExitCode.OK
     if isinstance(compiled, AllRanks):
         _preview_all(compiled, given)
     else:
@@ -153,8 +159,8 @@ def _preview_all(all_ranks: AllRanks, given: Namespace) -> None:
         render.print_line(f"and {len(ranks) - len(shown)} more ranks; --all shows each")
 
 
-def _preview_change(difference: Difference, given: Namespace) -> bool:
-    """Print the change from one plan to another; returns whether anything changes."""
+def _preview_change(difference: Difference, given: Namespace) -> list[Line]:
+    """Print the change from one plan to another; returns what changes."""
     from hipplan.program import listing
     from hipplan.show import render, render_json, summary
     from hipplan.show.tables import console
@@ -164,11 +170,10 @@ def _preview_change(difference: Difference, given: Namespace) -> bool:
         show_warnings(difference.new.warnings, given)
     if given.format == "json":
         sys.stdout.writelines(strict_json.pieces(render_json.difference_json(difference)))
-        return bool(lines)
+        return lines
     steps = [*enumerate(difference.all_steps, 1)]
     programs_text = f"{difference.old.source} -> {difference.new.source} on {difference.new.machine}"
-    heading = f"{programs_text}: {listing.summary(lines)}, nothing done"
-    render.print_line(heading, style="bold")
+    render.print_line(f"{programs_text}: nothing done", style="bold")
     if given.grep:
         differences = summary.named(lines, given.grep, lambda line: line.name)
         steps = summary.named(steps, given.grep, lambda step: step[1].name)
@@ -181,7 +186,7 @@ def _preview_change(difference: Difference, given: Namespace) -> bool:
         if steps:
             print(render.steps_table(steps))
     else:
-        print(summary.changes_summary(lines))
+        console().print(render.coloured_signs(summary.changes_summary(lines)), soft_wrap=True)
         print(summary.steps_summary(step for _, step in steps))
         render.print_line(summary.left_out(rows))
     if note := listing.note(difference):
@@ -191,4 +196,5 @@ def _preview_change(difference: Difference, given: Namespace) -> bool:
         few = names if given.all or len(names) <= summary.ROWS_MAX else names[:_FEW]
         more = f" and {len(names) - len(few)} more" if len(few) < len(names) else ""
         render.print_line(f"released at the end: {', '.join(few)}{more}")
-    return bool(lines)
+    render.print_line(listing.summary(lines), style="bold")
+    return lines

@@ -24,7 +24,7 @@ def program_options(parser: Parser) -> None:
     """The options for programs()."""
     plan_file(parser)
     plan_options(parser)
-    parser.add_argument("--from", dest="old", metavar="OLD", help="show the changes from this plan to FILE: + ~ -")
+    parser.add_argument("--from", dest="old", metavar="OLD", help="show the changes from this plan to FILE: + ~ -/+ -")
     vars_option(parser, "from-", "the plan OLD")
     ranks_option(parser)
     rank_option(parser)

@@ -8,7 +8,7 @@
 _shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
-_shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --all --grep --tensors --format)
+_shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --fail-on-loss --all --grep --tensors --format)
 _shtab_hipplan_draw_option_strings=(-h --help --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank -o --output)
 _shtab_hipplan_lock_option_strings=(-h --help -o --output --check --address-base --machine --runtime --without-gpu --var --var-file --include-anywhere --strict -q --quiet)
 _shtab_hipplan_apply_option_strings=(-h --help --once --save --no-verify --locked --record --group --timeout --machine --runtime --without-gpu --var --var-file --include-anywhere --strict -q --quiet --format)
@@ -127,6 +127,7 @@ _shtab_hipplan_preview___without_gpu_nargs=0
 _shtab_hipplan_preview___include_anywhere_nargs=0
 _shtab_hipplan_preview___strict_nargs=0
 _shtab_hipplan_preview___detailed_exitcode_nargs=0
+_shtab_hipplan_preview___fail_on_loss_nargs=0
 _shtab_hipplan_preview___all_nargs=0
 _shtab_hipplan_preview___tensors_nargs=0
 _shtab_hipplan_draw__h_nargs=0

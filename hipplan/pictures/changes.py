@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hipplan.pictures.looks import OF_SIGNS, Owners
-from hipplan.pictures.memory import Memory
-from hipplan.pictures.scene import CAME, CHANGED, STAYED, WENT, Box, Chip, Ribbon, Track
+from hipplan.pictures.memory import BUFFERS, Memory
+from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT, Box, Chip, Ribbon, Track
 from hipplan.program import listing, steps
 from hipplan.program.change import key_of
 from hipplan.program.difference import Difference
+from hipplan.program.losses import Loss, total_text
 from hipplan.program.resources import Resource
 
 _CHIP_MAX = 60
@@ -27,29 +28,47 @@ class Changes:
         }
         self._were = {resource.name: resource for resource in change.old.resources}
         self._are = {resource.name: resource for resource in change.new.resources}
-        self.old = Memory(change.old, owners, None, tensors_in_all, self._sign_before)
-        self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after)
+        self.old = Memory(change.old, owners, None, tensors_in_all, self._sign_before, self._text)
+        self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after, self._text)
+        self._range_of = {mapping.memory: mapping.inside for mapping in change.old.resources if mapping.memory}
+        """Allocation -> a region or reservation that maps it."""
 
     def ribbons(self) -> Iterator[Ribbon]:
-        """The ribbons in the order of the new program, then removed ones."""
+        """The ribbons in the order of the new program, then freed ones."""
         before = {ribbon.key: ribbon for ribbon in self.old.ribbons()}
         for ribbon in self.new.ribbons():
             was = before.pop(ribbon.key, None)
-            if ribbon.has_addresses:
-                yield self._of_both(was, ribbon)
-            else:
-                yield _side_by_side(was, ribbon)
+            made = self._of_both(was, ribbon) if ribbon.has_addresses else _side_by_side(was, ribbon)
+            yield replace(made, chips=(*made.chips, *self._losses(ribbon)))
         for was in before.values():
-            chips = (Chip("- removed", OF_SIGNS[WENT]),) if was.has_addresses else ()
-            yield replace(was, chips=(*was.chips, *chips), flat=True)
+            chips = (Chip("- freed", OF_SIGNS[WENT]),) if was.has_addresses else ()
+            yield replace(was, chips=(*was.chips, *chips, *self._losses(was)), flat=True)
+
+    def _losses(self, ribbon: Ribbon) -> Iterator[Chip]:
+        """What the objects of a ribbon lose."""
+        own = self.lines.get(ribbon.key)
+        if own is not None and own.loss is not None:
+            yield Chip(own.loss.words(), OF_SIGNS[RECREATED])
+        others = [line.loss for line in self.lines.values()
+                  if line is not own and line.loss is not None and self._is_in(line.loss, ribbon)]  # fmt: skip
+        if others:
+            yield Chip(total_text(others), OF_SIGNS[RECREATED])
+
+    def _is_in(self, loss: Loss, ribbon: Ribbon) -> bool:
+        range_ = loss.inside or self._range_of.get(loss.name, "")
+        return range_ == ribbon.key[1] if ribbon.has_addresses else not range_ and loss.kind in BUFFERS
+
+    def _text(self, buffer: Resource) -> str:
+        line = self.lines.get((buffer.kind, buffer.name))
+        return "" if line is None else f"{line.sign} {line.text}"
 
     def _of_both(self, was: Ribbon | None, ribbon: Ribbon) -> Ribbon:
         line = self.lines.get(ribbon.key)
         if was is None:
-            return replace(ribbon, chips=(Chip("+ added", OF_SIGNS[CAME]), *ribbon.chips))
+            return replace(ribbon, chips=(Chip("+ made", OF_SIGNS[CAME]), *ribbon.chips))
         chips = ribbon.chips
         if line is not None:
-            label = f"{line.sign} {line.what}"
+            label = f"{line.sign} {line.what}".rstrip()
             shown = label if len(label) <= _CHIP_MAX else f"{label[:_CHIP_MAX]}…"
             chips = (Chip(shown, OF_SIGNS[line.sign], label),)
         elif _stays(was) and _stays(ribbon):
@@ -112,7 +131,7 @@ def _alike(first: Track, second: Track) -> bool:
 
 
 def _side_by_side(was: Ribbon | None, ribbon: Ribbon) -> Ribbon:
-    """Objects that are added or stay, then removed ones."""
+    """Objects that are added or stay, then freed ones."""
     went = [box for box in was.tracks[0].boxes if box.look == OF_SIGNS[WENT]] if was else []
     at, boxes = ribbon.size, [*ribbon.tracks[0].boxes]
     for box in went:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from hipplan.language.objects import HOST
-from hipplan.pictures.scene import CAME, CHANGED, STAYED, WENT
+from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT
 from hipplan.program.program import Program
 from hipplan.program.steps import RANK_SIGN
 
 FILLS = ("#77AADD", "#EE8866", "#44BB99", "#EEDD88", "#FFAABB", "#BBCC33", "#99DDFF", "#B8A8D9")
 HOST_FILL = "#BFC3C9"
-OF_SIGNS = {CAME: "came", CHANGED: "changed", WENT: "went", STAYED: "stayed"}
-SIGN_FILLS = {"came": FILLS[0], "changed": FILLS[3], "went": FILLS[1]}
+OF_SIGNS = {CAME: "came", CHANGED: "changed", RECREATED: "recreated", WENT: "went", STAYED: "stayed"}
+SIGN_FILLS = {"came": FILLS[0], "changed": FILLS[3], "recreated": FILLS[4], "went": FILLS[1]}
 OF_HOST, OF_NOBODY = "oh", "neutral"
 MIXED = "m"
 """Prefix of the look of memory that several devices hold in turns."""

@@ -26,7 +26,7 @@ RIBBONS_MAX = 200
 _SHOWN_WHO = 4
 _NUMBERS = re.compile(r"[0-9]+")
 _SHADES = 3
-_BUFFERS = ("allocation", "device", "managed", "pinned", "registered")
+BUFFERS = ("allocation", "device", "managed", "pinned", "registered")
 """Kinds of memory without a reservation, in the order in which they are drawn."""
 
 
@@ -58,11 +58,14 @@ class Memory:
         addresses: Mapping[str, int] | None = None,
         tensors_in_all: int = 0,
         sign_of: Callable[[Resource], str] | None = None,
+        change_of: Callable[[Resource], str] = lambda _: "",
     ) -> None:
-        """addresses: of a live layout. tensors_in_all: of the whole picture. sign_of: the sign in a difference."""
+        """addresses: of a live layout. tensors_in_all: of the whole picture. sign_of: the sign in a difference.
+        change_of: what happens to a buffer in a difference."""
         self.program = program
         self.owners = owners
         self.sign_of = sign_of or (lambda _: "")
+        self._change_of = change_of
         self._is_change = sign_of is not None
         self._addresses = addresses or {}
         self._together = -(-tensors_in_all // TENSORS_MAX) or 1
@@ -102,8 +105,8 @@ class Memory:
         """Buffers and unmapped allocations, by kind; a # in a name marks hipplan's own."""
         mapped = {mapping.memory for mappings in self._inside.values() for mapping in mappings}
         alone = [resource for resource in self.program.resources
-                 if resource.kind in _BUFFERS and resource.name not in mapped and "#" not in resource.name]  # fmt: skip
-        return sorted(alone, key=lambda buffer: _BUFFERS.index(buffer.kind))
+                 if resource.kind in BUFFERS and resource.name not in mapped and "#" not in resource.name]  # fmt: skip
+        return sorted(alone, key=lambda buffer: BUFFERS.index(buffer.kind))
 
     def ribbon(self, of: Resource) -> Ribbon:
         """The ribbon of a reservation or region."""
@@ -268,7 +271,8 @@ class Memory:
         size = format_size(first.size) if first.size else "as large as what is passed"
         where = f" on {first.device}" if first.device and first.kind != "managed" else ""
         size = f"{first.kind}, {size}"
-        return "\n".join([first.name, f"{size}{where}", *self._about.get(first.name, [])])
+        facts = [first.name, f"{size}{where}", self._change_of(first), *self._about.get(first.name, [])]
+        return "\n".join(filter(None, facts))
 
 
 def _alike(first: Piece, second: Piece) -> bool:

@@ -14,7 +14,7 @@ from hipplan.pictures.hardware import Hardware
 from hipplan.pictures.looks import FILLS, MIXED, OF_SIGNS, Owners
 from hipplan.pictures.memory import Memory
 from hipplan.pictures.paint import paint
-from hipplan.pictures.scene import CAME, CHANGED, STAYED, WENT, Column, Ribbon, Scene
+from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT, Column, Ribbon, Scene
 from hipplan.plain import counted
 from hipplan.program import listing, steps
 from hipplan.program.difference import Difference, from_nothing
@@ -104,8 +104,8 @@ def _of_change(change: Difference) -> Picture:
     ribbons = {ribbon.key: ribbon for ribbon in changes.ribbons()}
     column = _column(change.new, Hardware(change.new, owners, change.old), ribbons, False)
     changed_lines = [*changes.lines.values()]
-    signs = [(OF_SIGNS[sign], word) for sign, word in
-             {CAME: "+ added", CHANGED: "~ changed", WENT: "- removed", STAYED: "unchanged"}.items()]  # fmt: skip
+    words = {CAME: "+ made", CHANGED: "~ altered", RECREATED: "-/+ recreated", WENT: "- freed", STAYED: "unchanged"}
+    signs = [(OF_SIGNS[sign], word) for sign, word in words.items()]
     scene = Scene(
         title=_both_names(change),
         facts=(f"on {change.new.machine}", listing.summary(changed_lines), counted(len(change.all_steps), "step")),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-CAME, CHANGED, WENT, STAYED = "+", "~", "-", "="
+CAME, CHANGED, RECREATED, WENT, STAYED = "+", "~", "-/+", "-", "="
 """Signs of a difference, as in `hipplan preview --from`."""
 
 

@@ -114,7 +114,7 @@ def compile_change(
     peak.check(change, machine, findings)
     if findings.errors:
         raise MachineError(findings.all)
-    return change
+    return replace(change, new=sealing.after_change(change))
 
 
 def _as_if_awake(machine: Machine, program: Program) -> Machine:

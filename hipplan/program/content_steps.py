@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.files.tensorfiles import FileProblem, Files, Wanted
 from hipplan.language.findings import in_order
+from hipplan.program.intervals import Intervals
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 from hipplan.units import PAGE, format_size, round_up
 
@@ -181,6 +182,15 @@ def written_by(step: ContentStep) -> Iterator[Part]:
         yield from (to for to, _ in step.pairs)
     elif isinstance(step, LoadFiles):
         yield from (part for load in step.loads for _, part in load.pieces)
+
+
+def where_written(steps: Iterable[ContentStep]) -> dict[str, Intervals]:
+    """Object -> the bytes of it that these steps write."""
+    written: dict[str, list[tuple[int, int]]] = {}
+    for step in steps:
+        for part in written_by(step):
+            written.setdefault(part.object, []).append((part.offset, part.offset + part.size))
+    return {name: Intervals(ranges) for name, ranges in written.items()}
 
 
 def check_files(steps: Iterable[Step], files: Files) -> None:

@@ -1,56 +1,87 @@
-"""A difference as text: what is added, changed and removed, by the plan's names."""
+"""A difference as text: what is made, altered, recreated and freed, by the plan's names, and what that loses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from hipplan.errors import Span
-from hipplan.program import steps
+from hipplan.program import losses, steps
 from hipplan.program.alterations import ChangeAdvice, CopyBytes
 from hipplan.program.backups import DROP, WHERE
 from hipplan.program.change import Change, key_of
 from hipplan.program.content_steps import ContentStep, Copy, Fill, LoadFiles
+from hipplan.program.losses import Loss
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import Access, Resource
 from hipplan.units import format_size
 
-_WORDS = {"+": "add", "~": "change", "-": "remove"}
-_HOLDS_BYTES = ("allocation", "device", "pinned", "managed")
-"""Kinds of memory whose bytes are lost when it is freed. Registered memory belongs to the caller or to a file."""
+ACTIONS = {"+": "make", "~": "alter", "-/+": "replace", "-": "free"}
+"""Sign of a line -> what happens to the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the listing: an object that is added, changed or removed."""
+    """One line of the listing: an object that is made, altered, recreated or freed."""
 
     sign: str
-    """`+` added, `~` changed, `-` removed."""
+    """`+` made, `~` altered, `-/+` recreated, `-` freed."""
     kind: str
     name: str
     what: str
     origin: Span | None = None
+    loss: Loss | None = None
+    """What the old object of that name loses; None: nothing."""
+
+    @property
+    def action(self) -> str:
+        return ACTIONS[self.sign]
+
+    @property
+    def text(self) -> str:
+        """What happens to it, and what it loses."""
+        return "; ".join(filter(None, [self.what, self.loss.words() if self.loss else ""]))
 
     def __str__(self) -> str:
-        return f"{self.sign} {self.kind} {self.name}" + (f": {self.what}" if self.what else "")
+        return f"{self.sign} {self.kind} {self.name}" + (f": {text}" if (text := self.text) else "")
 
 
 def lines(change: Change) -> list[Line]:
     """The lines in the order of the new program, then the removed objects. A region and its chunks are one line."""
-    old, new, filled = _Side(change.old), _Side(change.new), _filled(change)
-    changed_lines = [line for resource in new.shown() if (line := _line(resource, change, old, new, filled))]
+    old, new, filled, lost = _Side(change.old), _Side(change.new), _filled(change), losses.losses(change)
+    changed_lines = []
+    for resource in new.shown():
+        was = old.twin(resource, new)
+        loss = None if was is None else lost.get((was.kind, was.name))
+        if line := _line(resource, was, change, new, filled):
+            changed_lines.append(replace(line, loss=loss))
+        elif loss is not None:
+            span = new.spans.get(resource.name)
+            changed_lines.append(Line("~", resource.kind, resource.name, "contents are written into it", span, loss))
     for resource in old.shown():
         if new.twin(resource, old) is None and (resource.kind != "tensor" or resource.inside in change.new.regions):
-            changed_lines.append(Line("-", resource.kind, resource.name, _size(resource)))
+            loss = lost.get((resource.kind, resource.name))
+            changed_lines.append(Line("-", resource.kind, resource.name, _size(resource), loss=loss))
     return changed_lines
 
 
-def summary(changed_lines: list[Line]) -> str:
-    """How many of each."""
-    counted = {word: sum(line.sign == sign for line in changed_lines) for sign, word in _WORDS.items()}
-    return ", ".join(f"{count} to {word}" for word, count in counted.items() if count) or "no changes"
+def counts(changed_lines: Collection[Line]) -> dict[str, int]:
+    """How many objects are made, altered, recreated and freed, and how much they lose."""
+    actions = {action: sum(line.action == action for line in changed_lines) for action in ACTIONS.values()}
+    return actions | losses.total(_lost(changed_lines))
+
+
+def summary(changed_lines: Collection[Line]) -> str:
+    """The same in words."""
+    number = counts(changed_lines)
+    actions = ", ".join(f"{number[action]} to {action}" for action in ACTIONS.values() if number[action])
+    return "; ".join(filter(None, [actions, losses.total_text(_lost(changed_lines))])) or "no changes"
+
+
+def _lost(changed_lines: Collection[Line]) -> list[Loss]:
+    return [line.loss for line in changed_lines if line.loss is not None]
 
 
 def note(change: Change) -> str:
@@ -113,25 +144,35 @@ class _Side:
                 yield resource
 
 
-def _line(resource: Resource, change: Change, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
-    was = old.twin(resource, new)
+def _line(resource: Resource, was: Resource | None, change: Change, new: _Side, filled: Set[str]) -> Line | None:
+    """The line of an object of the new program, without what it loses. was: the same object of the old program."""
     span = new.spans.get(resource.name)
     if was is None:
         if resource.kind == "tensor" and resource.inside not in change.old.regions:
             return None  # listed with its region
         return Line("+", resource.kind, resource.name, _size(resource) + ", sealed" * resource.sealed, span)
     if resource.kind == "tensor":
-        what = _moved(was, resource, resource.name in filled)
+        sign, what = "~", _moved(was, resource)
     elif was.asleep or resource.asleep:
-        what = _slept(was, resource, change)
+        sign, what = "~", _slept(was, resource, change)
     elif _kept(resource, change, new):
-        what = ", ".join((*_recreated(was, resource, change), *_details(was, resource, change)))
-    elif resource.kind in ("region", "reservation"):
-        what = ", ".join(("moves to other addresses", *_elsewhere(was, resource, change)))
+        chunks = _recreated_chunks(was, resource, change)
+        sign, what = "-/+" if chunks else "~", ", ".join(filter(None, [chunks, *_details(was, resource, change)]))
     else:
-        sizes = _sizes(was, resource)
-        what = f"is recreated{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, change)}"
-    return Line("~", resource.kind, resource.name, what, span) if what else None
+        sign, what = "-/+", ", ".join(filter(None, _again(was, resource, change)))
+    return Line(sign, resource.kind, resource.name, what, span) if what else None
+
+
+def _again(was: Resource, now: Resource, change: Change) -> Iterator[str]:
+    """How an object is recreated."""
+    if now.kind in ("region", "reservation") and _chunks_recreated(now, change)[0] == 0:
+        yield from ("is reserved again", _sizes(was, now), "with its bytes" * (now.kind == "region"))
+        return
+    yield from ("is recreated", _sizes(was, now), _devices(was, now))
+    count, of = _chunks_recreated(now, change)
+    yield f"{of - count} of {of} chunks with their bytes" * (count < of)
+    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in change.carries)
+    yield "with its bytes" * carried
 
 
 def _slept(was: Resource, now: Resource, change: Change) -> str:
@@ -144,34 +185,24 @@ def _slept(was: Resource, now: Resource, change: Change) -> str:
     return f"wakes, {_size(now)}, {'with' if comes_back else 'without'} its bytes"
 
 
-def _recreated(was: Resource, now: Resource, change: Change) -> Iterator[str]:
-    """Which memory of a region was recreated."""
-    if now.kind == "region":
-        both = range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
-        count = sum(("allocation", memory_of(now.name, number)) not in change.kept for number in both)
-        if count:
-            how = "with their bytes" if change.carries else "without their bytes"
-            yield f"{count} of {len(both)} chunks are recreated{_moves(was, now)}, {how}"
+def _chunks_recreated(now: Resource, change: Change) -> tuple[int, int]:
+    """How many of the chunks that a region has in both programs are recreated, and how many these are."""
+    if now.kind != "region":
+        return 0, 0
+    both = range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
+    return sum(("allocation", memory_of(now.name, number)) not in change.kept for number in both), len(both)
 
 
-def _elsewhere(was: Resource, now: Resource, change: Change) -> Iterator[str]:
-    """Details about an object whose addresses change."""
-    if sizes := _sizes(was, now):
-        yield sizes
-    if now.kind == "region":
-        yield from [*_recreated(was, now, change)] or ["with its bytes"]
+def _recreated_chunks(was: Resource, now: Resource, change: Change) -> str:
+    """Which memory of a region is recreated at its addresses; empty if none is."""
+    count, of = _chunks_recreated(now, change)
+    devices = _devices(was, now)
+    parts = (f"{count} of {of} chunks are recreated", devices, "with their bytes" * bool(change.carries))
+    return ", ".join(filter(None, parts)) if count else ""
 
 
-def _bytes(now: Resource, change: Change) -> str:
-    """Whether recreated memory keeps its bytes."""
-    if now.kind not in _HOLDS_BYTES:
-        return ""
-    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in change.carries)
-    return ", with its bytes" if carried else ", without its bytes"
-
-
-def _moves(was: Resource, now: Resource) -> str:
-    return f", {was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
+def _devices(was: Resource, now: Resource) -> str:
+    return f"{was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
 
 
 def _kept(resource: Resource, change: Change, new: _Side) -> bool:
@@ -202,12 +233,11 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
         yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
 
 
-def _moved(was: Resource, now: Resource, filled: bool) -> str:
+def _moved(was: Resource, now: Resource) -> str:
     """How a tensor moved. No memory moves with it: a tensor is only a name for an offset."""
     changes = []
     if was.offset != now.offset:
-        without = "" if filled else ", without its bytes"
-        changes.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}{without}")
+        changes.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}")
     if (was.dtype, was.shape) != (now.dtype, now.shape):
         changes.append(f"{_array(was)} -> {_array(now)}")
     return ", ".join(changes)

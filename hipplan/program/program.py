@@ -62,6 +62,8 @@ class Program:
     """The regions by name, for growing."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that are read-only for now -> the access before: (device name, right)."""
+    unwritten: frozenset[str] = frozenset()
+    """Mappings that are sealed since their contents were loaded, so that nothing else has written them."""
     attached: Mapping[str, Attached] = field(default_factory=dict)
     """Rights of processes that attach to a holder, by name: of regions and reservations if not r, of mappings if not as
     their reservation's."""
@@ -87,7 +89,7 @@ class Program:
     @cached_property
     def nothing(self) -> Program:
         """The empty program, which is the state before an apply."""
-        return replace(self, steps=(), regions={}, sealed={}, sleeping=(), backups={})
+        return replace(self, steps=(), regions={}, sealed={}, unwritten=frozenset(), sleeping=(), backups={})
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess, refuse
-from hipplan.program.content_steps import ContentStep, Part, written_by
+from hipplan.program.change import Change
+from hipplan.program.content_steps import ContentStep, where_written
+from hipplan.program.intervals import Intervals
 from hipplan.program.program import Program
 from hipplan.program.resize import require
 from hipplan.program.resources import Access, Resource
+from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
 
 
@@ -25,27 +27,24 @@ def sealed(program: Program, name: str) -> Program:
             f"'{name}' is mapped by other ranks, which have write access",
             hint="give them read access: map: {access: r}",
         )
-    return _closed(program, before)
+    return replace(_closed(program, before), unwritten=program.unwritten.difference(before))
 
 
 def sealed_ranges(program: Program, names: Set[str]) -> Program:
-    """Seal what the plan marks as sealed. names: regions and reservations."""
+    """Seal what the plan marks as sealed, as soon as its contents are loaded. names: regions and reservations."""
     if not names:
         return program
-    return _closed(
-        program,
-        {
-            resource.name: resource.access
-            for resource in program.resources
-            if resource.inside in names and resource.memory
-        },
-    )
+    before = {
+        resource.name: resource.access for resource in program.resources if resource.inside in names and resource.memory
+    }
+    return replace(_closed(program, before), unwritten=frozenset(before))
 
 
 def unsealed(program: Program, name: str) -> Program:
     """Unseal: sealed mappings get their access back. ApplyError (HP420)."""
     names = {mapping.name for mapping in mappings_of(program, name)}
-    return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
+    opened = _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
+    return replace(opened, unwritten=program.unwritten.difference(names))
 
 
 def all_open(program: Program) -> Program:
@@ -58,39 +57,52 @@ def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
     together where HIP 7.0 to 7.2 set their rights in one call."""
     if not program.sealed:
         return program
-    written = _Written(part for step in contents for part in written_by(step))
+    written, nothing = where_written(contents), Intervals()
     mappings = [resource for resource in program.resources if resource.memory]
     sizes: dict[str, set[int]] = {}
     for mapping in mappings if concerned(program.measured) else ():
         sizes.setdefault(mapping.inside, set()).add(mapping.size)
 
     def is_written(resource: Resource) -> bool:
-        alone = len(sizes.get(resource.inside, ())) < 2
-        return (
-            written.touches(resource.inside, resource.offset, resource.size)
-            if alone
-            else written.touches(resource.inside)
-        )
+        if len(sizes.get(resource.inside, ())) > 1:
+            return resource.inside in written
+        parts = written.get(resource.inside, nothing).within(resource.offset, resource.offset + resource.size)
+        return next(parts, None) is not None
 
     again = [mapping.name for mapping in mappings if mapping.name in program.sealed and is_written(mapping)]
     return _open(program, {name: program.sealed[name] for name in again}) if again else program
 
 
-class _Written:
-    """Which bytes contents write, of each object."""
+def as_loaded(program: Program) -> set[str]:
+    """Allocations with the bytes that contents have loaded: all of their mappings were sealed then and stayed sealed,
+    and no other process may write them."""
+    if not program.unwritten:
+        return set()
+    mappings = [resource for resource in program.resources if resource.memory]
+    closed = program.unwritten & program.sealed.keys()
+    others = {step.name for step in (*program.steps, *program.sleeping) if _is_shared(step, program)}
+    written = {mapping.memory for mapping in mappings if mapping.name not in closed} | others
+    return {mapping.memory for mapping in mappings} - written
 
-    def __init__(self, parts: Iterable[Part]) -> None:
-        self._ends: dict[str, list[int]] = {}
-        self._starts: dict[str, list[int]] = {}
-        for part in sorted(parts, key=lambda part: part.offset):
-            ends, starts = self._ends.setdefault(part.object, []), self._starts.setdefault(part.object, [])
-            starts.append(part.offset)
-            ends.append(max(part.offset + part.size, ends[-1] if ends else 0))
 
-    def touches(self, name: str, start: int = 0, size: int = 2**64) -> bool:
-        """Whether contents write into a range of bytes."""
-        before_end = bisect_left(self._starts.get(name, ()), start + size)
-        return before_end > 0 and self._ends[name][before_end - 1] > start
+def _is_shared(step: steps.Step, program: Program) -> bool:
+    """Whether another process may have write access to an allocation. Ranks map a sealed region to read it."""
+    if isinstance(step, steps.CreateAllocation):
+        return step.shareable != "none" and step.name.partition("#")[0] not in program.shared
+    return isinstance(step, steps.ImportAllocation)
+
+
+def after_change(change: Change) -> Program:
+    """The new program of a change, which knows what may have been written: memory that stays, and was not sealed since
+    it was loaded, even if it is sealed now."""
+    new, old = change.new, change.old
+    if not new.unwritten:
+        return new
+    stays = {whole_name(step.name) for step in (*old.steps, *old.sleeping) if step.makes == "allocation"}
+    stays -= {whole_name(step.name) for step in change.gone}
+    written = stays - as_loaded(old)
+    mappings = {resource.name for resource in new.resources if resource.memory in written}
+    return new if mappings.isdisjoint(new.unwritten) else replace(new, unwritten=new.unwritten - mappings)
 
 
 def resealed(opened: Program, sealed: Mapping[str, Access]) -> Program:

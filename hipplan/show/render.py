@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -127,11 +128,16 @@ def steps_table(numbered: Iterable[tuple[int, Step]]) -> str:
 
 
 def difference_table(lines: Iterable[listing.Line]) -> Text:
-    rows = [(line.sign, line.kind, line.name, line.what) for line in lines]
-    table = Text(fitted_table(("", "kind", "name", ""), rows))
-    for sign, colour in {"+": "green", "~": "yellow", "-": "red"}.items():
-        table.highlight_regex(rf"(?m)^\{sign}", colour)
-    return table
+    rows = [(line.sign, line.kind, line.name, line.text) for line in lines]
+    return coloured_signs(fitted_table(("", "kind", "name", ""), rows))
+
+
+def coloured_signs(table: str) -> Text:
+    """A table whose first column has the signs of a listing."""
+    text = Text(table)
+    for sign, colour in {"+": "green", "~": "yellow", "-/+": "red", "-": "red"}.items():
+        text.highlight_regex(rf"(?m)^{re.escape(sign)} ", colour)
+    return text
 
 
 def resources_table(resources: Sequence[Resource], layout: Layout | None = None) -> str:

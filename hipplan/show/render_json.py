@@ -118,20 +118,35 @@ def _identity(program: Program) -> dict[str, Any]:
 def difference_json(change: Difference) -> dict[str, Any]:
     """As program_json(). Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back`
     goes."""
+    changed_lines = listing.lines(change)
     return {
         "format_version": FORMAT_VERSION,
         "plan": change.new.name,
         "digest": change.new.digest,
         "from": {"plan": change.old.name, "digest": change.old.digest},
         "machine": change.new.machine,
-        "changes": (
-            _as_json(line) | {"origin": None if line.origin is None else str(line.origin)}
-            for line in listing.lines(change)
-        ),
+        "changes": [line_json(line) for line in changed_lines],
+        "counts": listing.counts(changed_lines),
         "steps": map(step_json, change.all_steps),
         "note": listing.note(change),
         "given_back": [step.name for step in reversed(change.released)],
         "warnings": [warning.to_json() for warning in change.new.warnings],
+    }
+
+
+def line_json(line: listing.Line) -> dict[str, Any]:
+    """One changed object. `lost` is null if it loses nothing; its `bytes` may be unknown, and are 0 then."""
+    lost = None
+    if line.loss is not None:
+        lost = {key: getattr(line.loss, key) for key in ("bytes", "loses_bytes", "address", "rights")}
+    return {
+        "action": line.action,
+        "sign": line.sign,
+        "kind": line.kind,
+        "name": line.name,
+        "what": line.text,
+        "lost": lost,
+        "origin": None if line.origin is None else str(line.origin),
     }
 
 

@@ -104,10 +104,17 @@ def _summed(
 
 
 def changes_summary(lines: Iterable[Line]) -> str:
-    """A line for each kind of object that is added, changed or removed."""
-    groups = _grouped(lines, lambda line: (line.sign, line.kind))
-    rows = [(sign, str(len(alike)), kind, _names([line.name for line in alike])) for (sign, kind), alike in groups]
-    return fitted_table(("", ">count", "kind", "names"), rows)
+    """A line for each kind of object to which the same happens, and which loses the same."""
+    groups = _grouped(lines, lambda line: (line.sign, line.kind, line.loss.in_short if line.loss else ""))
+    rows: list[tuple[str, ...]] = []
+    for (sign, kind, loses), alike in groups:
+        lost = sum(line.loss.bytes for line in alike if line.loss)
+        names = _names([line.name for line in alike])
+        rows.append((sign, str(len(alike)), kind, loses, about_size(lost) if lost else "", names))
+    columns: tuple[str, ...] = ("", ">count", "kind", "", ">bytes lost", "names")
+    if not any(loses for _, _, loses in dict(groups)):
+        columns, rows = (*columns[:3], columns[-1]), [(*row[:3], row[-1]) for row in rows]
+    return fitted_table(columns, rows)
 
 
 def tensors_table(resources: Iterable[Resource]) -> str:

@@ -45,9 +45,9 @@ def test_changes_are_reported_by_name_with_signs(plans: tuple[Path, Path], hippl
     output = " ".join(done.stdout.split())
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 to add, 5 to change, 1 to remove" in output
+    assert output.endswith("1 to make, 5 to alter, 1 to free; 1MiB of bytes lost")
     assert "+ pinned landing 1MiB" in output
-    assert "- pinned staging 1MiB" in output
+    assert "- pinned staging 1MiB; loses its bytes" in output
     assert "~ region cache grows, 4MiB -> 8MiB" in output
     assert "~ tensor cache.pages u8 4194304 -> u8 8388608" in output
     assert "~ mapping model[0] access (gpu.0: rw) -> (gpu.0: rw, gpu.1: r)" in output
@@ -65,8 +65,9 @@ def test_memory_on_another_device_is_reported_to_lose_its_bytes(tmp_path: Path, 
     output = " ".join(done.stdout.split())
 
     assert done.returncode == 0, done.stderr
-    assert "~ allocation part.0 is recreated, 2MiB, gpu.0 -> gpu.1, without its bytes" in output
-    assert "~ region cache 2 of 2 chunks are recreated, gpu.1 -> gpu.0, without their bytes" in output
+    assert "-/+ allocation part.0 is recreated, 2MiB, gpu.0 -> gpu.1; loses its bytes" in output
+    lost = "access (gpu.1: rw) -> (gpu.0: rw); loses its bytes, gpu.1 loses access"
+    assert f"-/+ region cache 2 of 2 chunks are recreated, gpu.1 -> gpu.0, {lost}" in output
 
 
 def test_the_same_as_json(plans: tuple[Path, Path], hipplan: Run) -> None:
@@ -93,6 +94,36 @@ def test_exit_code_6_is_for_changes_if_asked(plans: tuple[Path, Path], hipplan: 
     same = hipplan("preview", old, "--from", old, *detailed)
     assert (same.returncode, "no changes" in same.stdout) == (0, True)
     assert hipplan("preview", new, "--machine", "sim-2").returncode == 0
+
+
+def test_exit_code_6_is_for_losses_alone_if_asked(plans: tuple[Path, Path], tmp_path: Path, hipplan: Run) -> None:
+    old, new = plans
+    grown = tmp_path / "grown.yaml"
+    grown.write_text(OLD.replace("size: 4MiB, chunk", "size: 8MiB, chunk"))
+    line = ("--from", old, "--machine", "sim-2", "--fail-on-loss")
+
+    assert hipplan("preview", new, *line).returncode == 6
+    assert hipplan("preview", new, *line, "--format", "json").returncode == 6
+    assert hipplan("preview", new, *line, "--grep", "nothing-like-it").returncode == 6
+    assert hipplan("preview", old, *line).returncode == 0
+    assert hipplan("preview", grown, *line).returncode == 0
+    assert hipplan("preview", grown, *line, "--detailed-exitcode").returncode == 6
+
+
+def test_json_says_what_happens_to_each_object_and_what_it_loses(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "old.yaml").write_text(OLD)
+    wider = OLD.replace("device: gpu.0, size: 2MiB", "device: gpu.0, size: 4MiB").replace(
+        "size: 4MiB, chunk", "size: 2MiB, chunk"
+    )
+    (tmp_path / "new.yaml").write_text(wider)
+    line = ("--from", tmp_path / "old.yaml", "--machine", "sim-2", "--format", "json")
+    shown = json.loads(hipplan("preview", tmp_path / "new.yaml", *line).stdout)
+    changes = {change["name"]: (change["action"], change["lost"]) for change in shown["changes"]}
+
+    assert changes["part.0"] == ("replace", {"bytes": 2 << 20, "loses_bytes": True, "address": "", "rights": []})
+    assert changes["cache"] == ("alter", {"bytes": 2 << 20, "loses_bytes": True, "address": "", "rights": []})
+    assert changes["cache.pages"] == ("alter", None)
+    assert {key: shown["counts"][key] for key in ("replace", "bytes_lost")} == {"replace": 3, "bytes_lost": 6 << 20}
 
 
 def test_each_plan_has_its_own_variables(plans: tuple[Path, Path], hipplan: Run) -> None:
@@ -122,7 +153,7 @@ def test_a_plan_from_stdin_is_one_of_them(plans: tuple[Path, Path], hipplan: Run
     old, _ = plans
     done = hipplan("preview", "-", "--from", old, "--machine", "sim-2", stdin=NEW)
 
-    assert "1 to add" in done.stdout
+    assert "1 to make" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -130,6 +161,7 @@ def test_a_plan_from_stdin_is_one_of_them(plans: tuple[Path, Path], hipplan: Run
     [
         (["-", "--from", "-"], "only one of the two plans"),
         (["x.yaml", "--detailed-exitcode"], "need --from"),
+        (["x.yaml", "--fail-on-loss"], "need --from"),
         (["x.yaml", "--from-var", "a=1"], "need --from"),
         ([str(PLANS[0]), "--from", ""], "error[HP001]"),
     ],

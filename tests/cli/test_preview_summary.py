@@ -121,6 +121,19 @@ def test_a_large_difference_is_summed_up_too(hipplan: Run) -> None:
     assert hipplan(*line, "--detailed-exitcode", "--grep", "nothing-like-it").returncode == 6
 
 
+def test_a_summed_up_difference_names_what_is_lost_and_mixes_nothing_recreated_with_what_grows(hipplan: Run) -> None:
+    line = ("preview", LLAMA, "--from", LLAMA, "--machine", "mi300x-8", "--from-var", "cache=1GiB")
+    wider = hipplan(*line, "--var", "hidden=8448").stdout
+    longer = hipplan(*line).stdout
+
+    words = "loses its bytes, moves to another address"
+    assert re.search(rf"^-/\+ +8  region  {words} +about 131\.4GiB  rank\.\*$", wider, re.M)
+    assert re.search(r"^~ +8  region  +kv\.\*$", wider, re.M)
+    assert wider.endswith("\n5800 to alter, 8 to replace; about 131.4GiB of bytes, 8 addresses lost\n")
+    assert re.search(r"^~ +8  region  kv\.\*$", longer, re.M)
+    assert longer.endswith("\n16 to alter\n")
+
+
 def test_many_ranks_are_cut_and_all_of_them_shown_on_request(hipplan: Run) -> None:
     line = ("preview", ROOT / "plans" / "ranks" / "shared-weights.yaml", "--machine", "mi300x-8", "--ranks", "64")
     cut, everything = hipplan(*line).stdout, hipplan(*line, "--all").stdout

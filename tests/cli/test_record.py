@@ -285,7 +285,7 @@ def test_a_change_that_did_not_happen_is_reported_as_that(sim: Simulator, tmp_pa
     assert [event["event"] for event in events] == ["change", "failed", "change", "failed", "change", "change"]
     assert [event["error"] for event in events if event["event"] == "failed"] == ["LayoutInUse", "RuntimeError"]
     assert events[4]["what"] == "streams and pinned memory that move bytes"
-    assert shown.count("not changed: ~ pinned x: is recreated, 4KiB -> 8KiB") == 2
+    assert shown.count("not changed: -/+ pinned x: is recreated, 4KiB -> 8KiB; loses its bytes") == 2
     assert shown.count("\nchanged: ") == 2
     assert "failed: LayoutInUse error[HP409]: the layout is in use: 1 view of it exists\n" in shown
 

@@ -147,7 +147,7 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     layout.grow("cache", by="2MiB")  # where the rest is now
     assert layout["cache#3"].resource.device == (device or "gpu.0")
     back = layout.update(PLAN)
-    assert ("without their bytes" in str(back)) == (device is not None)
+    assert ("loses its bytes" in str(back)) == (device is not None)
     assert layout.drift() == []
 
 
@@ -157,9 +157,9 @@ def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) 
     change = layout.remap("full", keep_bytes=False)
     assert change.carries == ()
     assert sim.read(base, 3) == bytes(3)
-    assert "~ allocation part.0: is recreated, 2MiB, without its bytes" in str(change)
+    assert "-/+ allocation part.0: is recreated, 2MiB; loses its bytes" in str(change)
     again = layout.remap("full")
-    assert "~ allocation part.0: is recreated, 2MiB, with its bytes" in str(again)
+    assert "-/+ allocation part.0: is recreated, 2MiB, with its bytes" in str(again)
 
 
 def test_remap_of_memory_without_read_access_or_with_two_mappings(layout: Layout, sim: Simulator) -> None:
@@ -185,7 +185,8 @@ def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: L
     view = layout["cache.head"].__dlpack__(max_version=(1, 0))  # does not stand in the way
     change = layout.seal("cache")
 
-    assert str(change) == "~ region cache: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
+    access = "access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
+    assert str(change) == f"~ region cache: {access}; gpu.0 loses write access"
     assert access_of(layout, "cache") == [1, 1]
     assert layout["cache.pages"].read_only
     assert {c.current for c in layout.checks if c.what.startswith("access")} == {"r"}

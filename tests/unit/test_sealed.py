@@ -222,7 +222,8 @@ def test_a_seal_comes_and_goes_with_an_update(sim: Simulator) -> None:
     with hipplan.apply(plan(seal=False), runtime="sim") as layout:
         layout.fill("r", 5)
         change = layout.update(plan())
-        assert str(change) == "~ region r: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
+        access = "access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
+        assert str(change) == f"~ region r: {access}; gpu.0 loses write access"
         assert bytes_of(sim, layout, "r") == [5]
         assert rights(layout, "r[0]") == ["r", "r"]
         layout.unseal("r")

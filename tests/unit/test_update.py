@@ -188,8 +188,9 @@ def test_the_same_plan_changes_nothing(sim: Simulator, tmp_path: Path) -> None:
         assert not nothing and repr(nothing) == "<hipplan.Difference: no changes>"
         grown = layout.update(TWO | {"buffers": {"staging": {"kind": "pinned", "size": "2MiB"}}})
         assert grown
-        assert repr(grown) == "<hipplan.Difference: ~ pinned staging: is recreated, 1MiB -> 2MiB, without its bytes>"
-        assert repr(layout.update(BASE)) == "<hipplan.Difference: 6 to remove>"
+        text = "-/+ pinned staging: is recreated, 1MiB -> 2MiB; loses its bytes, moves to another address"
+        assert repr(grown) == f"<hipplan.Difference: {text}>"
+        assert repr(layout.update(BASE)) == "<hipplan.Difference: 6 to free; 6MiB of bytes lost>"
 
 
 def test_what_stays_costs_no_driver_call(sim: Simulator, tmp_path: Path) -> None:
@@ -340,8 +341,8 @@ def test_names_that_become_other_devices_are_reported_with_their_numbers() -> No
 
     text = str(compile_change(old, load(program(1, "b")), machine))
 
-    assert "~ mapping r[0]: access (a (device 0): rw) -> (a (device 1): rw)" in text.splitlines()
-    assert "~ stream s: is recreated" in text.splitlines()
+    assert "~ mapping r[0]: access (a (device 0): rw) -> (a (device 1): rw); a loses access" in text.splitlines()
+    assert "-/+ stream s: is recreated" in text.splitlines()
 
 
 def test_a_peer_link_that_is_written_otherwise_stays_on(sim: Simulator) -> None:
@@ -466,15 +467,19 @@ def test_new_addresses_and_bytes_that_do_not_move_are_reported(sim: Simulator) -
 
     with hipplan.apply(plan("64MiB", 64), runtime="sim") as layout:
         assert str(layout.update(plan("128MiB", 64))).splitlines() == [
-            "~ reservation r: moves to other addresses, 64MiB -> 128MiB",
-            "~ region k: moves to other addresses, 4MiB, with its bytes",
+            "-/+ reservation r: is reserved again, 64MiB -> 128MiB; moves to another address",
+            "-/+ region k: is reserved again, 4MiB, with its bytes; moves to another address",
         ]
         assert str(layout.update(plan("128MiB", 4096))).splitlines() == [
             "~ tensor k.a: f32 64 -> f32 4096",
-            "~ tensor k.b: lies at +16KiB, was at +256B, without its bytes",
+            "~ tensor k.b: lies at +16KiB, was at +256B; moves to another address",
         ]
         refilled = plan("128MiB", 64) | {"contents": {"k.b": {"value": 1.0}}}
-        assert str(layout.update(refilled)).splitlines()[-1] == "~ tensor k.b: lies at +256B, was at +16KiB"
+        assert str(layout.update(refilled)).splitlines() == [
+            "~ region k: contents are written into it; loses 256B of its bytes",
+            "~ tensor k.a: f32 4096 -> f32 64",
+            "~ tensor k.b: lies at +256B, was at +16KiB; moves to another address",
+        ]
 
 
 def test_a_layout_that_could_not_be_restored_is_read_back_and_closed_but_not_changed(sim: Simulator) -> None:

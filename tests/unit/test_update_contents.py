@@ -168,7 +168,7 @@ def test_what_moves_bytes_goes_with_its_device(sim: Simulator) -> None:
         layout.fill("b", 2)
         change = layout.update(plan({}, devices=1, buffers=one))
 
-        assert str(change) == "- device b: 4KiB"
+        assert str(change) == "- device b: 4KiB; loses its bytes"
         assert staging_name(1) not in layout
         layout.update(plan({}, buffers=two))
         layout.fill("b", 3)
