@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hipplan.errors import Diagnostic
+from hipplan.language.arch import has_arch
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import Path, ResolvedDevice, bare_uuid
@@ -81,12 +82,6 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, plan: L
     return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 
-def has_arch(have: str, wanted: str) -> bool:
-    """ "gfx942" accepts "gfx942:sramecc+:xnack-", but a feature in `wanted` must be in `have`."""
-    parts = have.split(":")
-    return all(part in parts for part in wanted.split(":"))
-
-
 def _check_arch(
     name: str,
     device: ResolvedDevice,
@@ -95,16 +90,12 @@ def _check_arch(
     plan: LoadedPlan,
     findings: Findings,
 ) -> None:
-    wanted, have = device.selector.arch, machine.devices[ordinal].arch
-    if wanted is None or have is None or has_arch(have, wanted):
+    there = machine.devices[ordinal]
+    wanted, have = device.selector.arch, there.arch
+    if wanted is None or have is None or has_arch(have, wanted, xnack=there.xnack):
         return
     summary = f"'{name}' must be {wanted}, but device {ordinal} is {have}"
     span = plan.span(*device.path, "arch")
-    findings.add(
-        Diagnostic(
-            "HP311",
-            summary,
-            span,
-            hint="choose another device, or remove arch:; `hipplan machine` shows its architecture",
-        )
-    )
+    why = f"its xnack is {'on' if there.xnack else 'off'}" if has_arch(have, wanted) else ""
+    hint = "choose another device, or remove arch:; `hipplan machine` shows its architecture"
+    findings.add(Diagnostic("HP311", summary, span, why=why, hint=hint))

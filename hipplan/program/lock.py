@@ -17,6 +17,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from hipplan.errors import Diagnostic, MachineError, PlanError, Span
+from hipplan.language.arch import has_arch
 from hipplan.language.findings import in_order
 from hipplan.language.model.base import PlanModel
 from hipplan.language.model.translate import translate
@@ -25,7 +26,6 @@ from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import Dumper
 from hipplan.program import steps
 from hipplan.program.addresses import addresses_for
-from hipplan.program.devices import has_arch
 from hipplan.program.program import Program
 from hipplan.units import format_size
 

@@ -2,11 +2,12 @@
 
 import operator
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
+from hipplan.language.arch import PATTERN, mistake_in
 from hipplan.language.model.base import Count, PlanModel, refuse, written
 from hipplan.language.model.ranks import OfRank
 
@@ -19,6 +20,8 @@ _COMPARE = {
 }
 _CLAUSE = re.compile(r"(>=|<=|==|>|<) ?([0-9]{1,4}(?:\.[0-9]{1,9}){0,2})")
 _CLAUSES = r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2})*$"
+
+_ARCH: dict[str, Any] = {"pattern": PATTERN}
 
 
 class Requires(PlanModel):
@@ -64,6 +67,13 @@ class Requires(PlanModel):
         return all(compare(have[: len(want)], want) for compare, want in clauses)
 
 
+def _arch(text: str) -> str:
+    if (mistake := mistake_in(text)) is not None:
+        summary, hint = mistake
+        raise refuse("HP105", summary, hint=hint)
+    return text
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
@@ -104,9 +114,11 @@ class DeviceSelector(PlanModel):
     Source: ours.
     """
 
-    arch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[a-z]+[+-])*$", max_length=64)] | None = None
-    """The required instruction set, such as gfx942. hipplan exits with 3 if the device has another one.
+    arch: Annotated[str, AfterValidator(_arch), Field(max_length=64, json_schema_extra=_ARCH)] | None = None
+    """The required instruction set, such as gfx942, or gfx942:xnack- if a feature must be on (+) or off (-). hipplan
+    exits with 3 if the device has another one. A machine profile that names no features accepts them.
 
+    Errors: HP105 not an instruction set; HP311 the device has another one.
     Source: hipDeviceProp_t.gcnArchName.
     """
 
