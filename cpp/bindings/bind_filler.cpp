@@ -12,6 +12,15 @@ void tick(const py::object& on_bytes, std::uint64_t done) {
   if (!on_bytes.is_none()) on_bytes(done);
 }
 
+py::list sums_of(filler& self) {
+  py::list out;
+  for (const auto sum : self.take_sums()) {
+    const auto high = py::int_(static_cast<std::uint64_t>(sum >> 64));
+    out.append(high << py::int_(64) | py::int_(static_cast<std::uint64_t>(sum)));
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_filler(py::module_& module) {
@@ -37,22 +46,35 @@ void bind_filler(py::module_& module) {
       .def(
           "load",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
-             int descriptor, std::uint64_t offset, std::size_t row, std::uint64_t stride, std::size_t begin) {
+             int descriptor, std::uint64_t offset, std::size_t row, std::uint64_t stride, std::size_t begin,
+             std::optional<std::size_t> sum) {
             self.load(std::move(name), device_id{device}, address, size,
-                      {descriptor, offset, row, stride, begin});
+                      {descriptor, offset, row, stride, begin}, sum);
           },
           py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
-          py::arg("offset"), py::arg("row"), py::arg("stride"), py::arg("begin"), no_gil(),
+          py::arg("offset"), py::arg("row"), py::arg("stride"), py::arg("begin"), py::arg("sum") = py::none(),
+          no_gil(),
           "Loads from a file: rows of `row` bytes whose beginnings are `stride` apart, starting at the "
-          "`begin`th of their bytes. device -1: host memory.")
+          "`begin`th of their bytes. device -1: host memory. sum: the number of the checksum of these bytes.")
       .def(
           "save",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
-             int descriptor, std::uint64_t offset) {
-            self.save(std::move(name), device_id{device}, address, size, {descriptor, offset, size, size, 0});
+             int descriptor, std::uint64_t offset, std::optional<std::size_t> sum) {
+            self.save(std::move(name), device_id{device}, address, size, {descriptor, offset, size, size, 0},
+                      sum);
           },
           py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
-          py::arg("offset"), no_gil())
+          py::arg("offset"), py::arg("sum") = py::none(), no_gil())
+      .def(
+          "sum",
+          [](filler& self, std::string name, std::uintptr_t address, std::size_t size, int descriptor,
+             std::uint64_t offset, std::size_t sum) {
+            self.sum(std::move(name), address, size, {descriptor, offset, size, size, 0}, sum);
+          },
+          py::arg("name"), py::arg("address"), py::arg("size"), py::arg("descriptor"), py::arg("offset"),
+          py::arg("sum"), no_gil(),
+          "Adds bytes of a file to a checksum. descriptor -1: of host memory, where `offset` counts as "
+          "theirs.")
       .def(
           "fill",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
@@ -69,6 +91,7 @@ void bind_filler(py::module_& module) {
           py::arg("name"), py::arg("device"), py::arg("to"), py::arg("from_device"), py::arg("from_"),
           py::arg("size"), py::arg("staged"), no_gil())
       .def_property_readonly("total", &filler::total_bytes)
+      .def("take_sums", &sums_of, "The checksums of the last run, by number; once.")
       .def(
           "run",
           [](filler& self, const py::object& on_bytes) {

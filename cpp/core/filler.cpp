@@ -37,13 +37,29 @@ void filler::add_device(device_id device, std::vector<hip::hipStream_t> streams,
 }
 
 void filler::load(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-                  file_rows from) {
-  jobs_.push_back({transfer_job::kind::load, std::move(name), device, address, size_bytes, from, {}});
+                  file_rows from, std::optional<std::size_t> sum) {
+  transfer_job job{transfer_job::kind::load, std::move(name), device, address, size_bytes, from, {}};
+  job.sum = sum;
+  add(std::move(job));
 }
 
 void filler::save(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-                  file_rows to) {
-  jobs_.push_back({transfer_job::kind::save, std::move(name), device, address, size_bytes, to, {}});
+                  file_rows to, std::optional<std::size_t> sum) {
+  transfer_job job{transfer_job::kind::save, std::move(name), device, address, size_bytes, to, {}};
+  job.sum = sum;
+  add(std::move(job));
+}
+
+void filler::sum(std::string name, std::uintptr_t address, std::size_t size_bytes, file_rows from,
+                 std::size_t sum) {
+  transfer_job job{transfer_job::kind::sum, std::move(name), cpu_device, address, size_bytes, from, {}};
+  job.sum = sum;
+  add(std::move(job));
+}
+
+void filler::add(transfer_job job) {
+  if (job.sum) sums_.reserve(*job.sum);
+  jobs_.push_back(std::move(job));
 }
 
 void filler::fill(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
@@ -185,7 +201,7 @@ void filler::run_here(std::deque<device_work>& all, const std::function<void(std
     auto& queue = *std::ranges::find(all, job.device, &device_work::device);
     std::optional<scoped_device> current;
     if (job.device != cpu_device) current.emplace(*runtime_, job.device);
-    lane on(*runtime_, queue.lanes.front(), partner(all, 0), stop_, done_bytes_);
+    lane on(*runtime_, queue.lanes.front(), partner(all, 0), stop_, done_bytes_, sums_);
     for (; queue.next < queue.pieces.size() && queue.pieces[queue.next].job == &job; ++queue.next) {
       on.next(queue.pieces[queue.next]);
     }
@@ -199,7 +215,7 @@ void filler::run_lane(const std::deque<device_work>& all, device_work& queue, st
     if (queue.device != cpu_device) {
       runtime_->check(runtime_->hipSetDevice(queue.device.value), "hipSetDevice", text(queue.device));
     }
-    lane on(*runtime_, queue.lanes[number], partner(all, number), stop_, done_bytes_);
+    lane on(*runtime_, queue.lanes[number], partner(all, number), stop_, done_bytes_, sums_);
     while (!stop_) {
       const auto next = queue.next++;
       if (next >= queue.pieces.size()) return on.finish();

@@ -1,4 +1,5 @@
-// Fills memory: with bytes of files, patterns, copies of other memory; and saves it to files.
+// Fills memory: with bytes of files, patterns, copies of other memory; and saves it to files. Computes
+// checksums.
 //
 // Work is divided into pieces, which the lanes of their device take one after the other: all devices at once,
 // each with several threads (lane.hpp). The number of threads is that of the processors that this process may
@@ -11,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,10 +32,12 @@ class filler {
 
   // Add work for the lanes of `device`, or (cpu_device) for threads that access the memory themselves.
   // name: the plan's, for errors. Nothing happens before run().
+  // sum: the number of the checksum to which the bytes are added; their rows must lie side by side.
   void load(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-            file_rows from);
+            file_rows from, std::optional<std::size_t> sum = {});
   /// The file must be as long as what is written.
-  void save(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes, file_rows to);
+  void save(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes, file_rows to,
+            std::optional<std::size_t> sum = {});
   /// pattern: 1, 2, 4, 8 or 16 bytes, of which size_bytes is a multiple.
   void fill(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
             std::string pattern);
@@ -43,6 +47,9 @@ class filler {
   void copy(std::string name, device_id device, std::uintptr_t to, device_id from_device, std::uintptr_t from,
             std::size_t size_bytes, bool staged);
 
+  /// Adds bytes of a file to a checksum; descriptor -1: of host memory, whose positions are those of `from`.
+  void sum(std::string name, std::uintptr_t address, std::size_t size_bytes, file_rows from, std::size_t sum);
+
   /// Bytes of all jobs.
   [[nodiscard]] std::uint64_t total_bytes() const noexcept;
   /// Does the work and waits for it; afterwards the filler is empty. Up to 4 MiB this thread does it, in the
@@ -50,6 +57,8 @@ class filler {
   /// done so far; its exception stops the work. Throws hip_error, std::system_error (files),
   /// std::invalid_argument (a short file, a device without lanes).
   void run(const std::function<void(std::uint64_t)>& tick);
+  /// The checksums of the last run, by number; once.
+  [[nodiscard]] std::vector<checksum> take_sums() { return sums_.take(); }
 
  private:
   struct device_resources {
@@ -67,6 +76,7 @@ class filler {
     std::atomic<std::size_t> next{0};
   };
 
+  void add(transfer_job job);
   void run_here(std::deque<device_work>& all, const std::function<void(std::uint64_t)>& tick);
   /// Divides the jobs: an entry for each device with jobs or staging.
   [[nodiscard]] std::deque<device_work> work_by_device() const;
@@ -81,6 +91,7 @@ class filler {
   unsigned processors_;
   std::vector<device_resources> devices_;
   std::vector<transfer_job> jobs_;
+  checksums sums_;
   std::atomic<std::uint64_t> done_bytes_{0};
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;

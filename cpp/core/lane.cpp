@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "scoped_device.hpp"
 
@@ -10,6 +11,9 @@ namespace hipplan {
 namespace {
 
 using kind = transfer_job::kind;
+
+/// Read at a time for a checksum: what stays in the processor's cache.
+constexpr std::size_t summed_bytes = std::size_t{512} << 10;
 
 std::byte* bytes_at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 std::uintptr_t address_of(const std::byte* bytes) { return reinterpret_cast<std::uintptr_t>(bytes); }
@@ -71,7 +75,7 @@ bool lane::prepare(const transfer_piece& piece, std::byte* own) {
   const auto& job = *piece.job;
   switch (job.what) {
     case kind::load:
-      return read_rows(job.rows, piece.at, own, piece.size_bytes, stop_);
+      return load(piece, own);
     case kind::fill:
       if (!one_byte(job.pattern)) {
         repeat(own, job.pattern, std::min(memory_.piece_bytes, piece.size_bytes));
@@ -85,6 +89,7 @@ bool lane::prepare(const transfer_piece& piece, std::byte* own) {
       }
       return true;
     case kind::save:
+    case kind::sum:
       return true;
   }
   return true;
@@ -102,6 +107,7 @@ void lane::enqueue(const transfer_piece& piece) {
     case kind::fill:
       return fill(piece);
     case kind::copy:
+    case kind::sum:
       break;
   }
   const auto from = job.from + piece.at;
@@ -122,7 +128,7 @@ void lane::enqueue(const transfer_piece& piece) {
 
 bool lane::settle(const transfer_piece& piece, const std::byte* arrived) {
   const auto& job = *piece.job;
-  if (job.what == kind::save) return write_rows(job.rows, piece.at, arrived, piece.size_bytes, stop_);
+  if (job.what == kind::save) return save(piece, arrived);
   if (job.staged && job.to_host) {
     std::memcpy(bytes_at(job.address + piece.at), arrived, piece.size_bytes);
   }
@@ -134,9 +140,11 @@ bool lane::do_on_host(const transfer_piece& piece) {
   auto* const place = bytes_at(job.address + piece.at);
   switch (job.what) {
     case kind::load:
-      return read_rows(job.rows, piece.at, place, piece.size_bytes, stop_);
+      return load(piece, place);
     case kind::save:
-      return write_rows(job.rows, piece.at, place, piece.size_bytes, stop_);
+      return save(piece, place);
+    case kind::sum:
+      return sum(piece);
     case kind::fill:
       repeat(place, job.pattern, piece.size_bytes);
       break;
@@ -145,6 +153,37 @@ bool lane::do_on_host(const transfer_piece& piece) {
       break;
   }
   return true;
+}
+
+bool lane::load(const transfer_piece& piece, std::byte* to) {
+  if (!read_rows(piece.job->rows, piece.at, to, piece.size_bytes, stop_)) return false;
+  add(piece, to);
+  return true;
+}
+
+bool lane::save(const transfer_piece& piece, const std::byte* from) {
+  add(piece, from);
+  return write_rows(piece.job->rows, piece.at, from, piece.size_bytes, stop_);
+}
+
+bool lane::sum(const transfer_piece& piece) {
+  const auto& job = *piece.job;
+  if (job.rows.descriptor < 0) {
+    add(piece, bytes_at(job.address + piece.at));
+    return true;
+  }
+  std::vector<std::byte> read(std::min(piece.size_bytes, summed_bytes));
+  for (auto part = piece; part.at < piece.at + piece.size_bytes; part.at += part.size_bytes) {
+    part.size_bytes = std::min(read.size(), piece.at + piece.size_bytes - part.at);
+    if (!load(part, read.data())) return false;
+  }
+  return true;
+}
+
+void lane::add(const transfer_piece& piece, const std::byte* bytes) {
+  const auto& job = *piece.job;
+  if (!job.sum) return;
+  sums_.add(*job.sum, job.rows.offset + job.rows.begin_bytes + piece.at, bytes, piece.size_bytes);
 }
 
 void lane::fill(const transfer_piece& piece) {

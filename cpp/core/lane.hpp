@@ -1,4 +1,4 @@
-// A lane: how one thread copies to and from a device.
+// A lane: how one thread copies to and from a device, and computes checksums on the way.
 //
 // It has two pieces of pinned memory. While one is copied by the device, the other is read from a file or
 // written to it, so the file and the link are both busy. A lane waits for its stream before it enqueues the
@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "checksum.hpp"
 #include "file_rows.hpp"
 #include "owned.hpp"
 
@@ -22,7 +23,7 @@ namespace hipplan {
 
 /// Bytes to move; the lanes of `device` do it.
 struct transfer_job {
-  enum class kind { load, save, fill, copy };
+  enum class kind { load, save, fill, copy, sum };
   kind what;
   std::string name;
   device_id device;
@@ -34,6 +35,8 @@ struct transfer_job {
   std::uintptr_t from = 0;
   bool staged = false;
   bool to_host = false;  ///< a copy to host memory: then `device` is the one that reads
+  /// The number of the checksum of a load, a save or a sum, at its position in the file.
+  std::optional<std::size_t> sum{};
 
   /// Whether the bytes pass through the lane's pinned memory.
   [[nodiscard]] bool uses_staging() const noexcept;
@@ -67,12 +70,13 @@ class lane {
   using partner_of = std::function<const lane_memory&(device_id)>;
 
   lane(hip::runtime& runtime, lane_memory memory, partner_of partner, const std::atomic<bool>& stop,
-       std::atomic<std::uint64_t>& done_bytes)
+       std::atomic<std::uint64_t>& done_bytes, checksums& sums)
       : runtime_(runtime),
         memory_(std::move(memory)),
         partner_(std::move(partner)),
         stop_(stop),
-        done_bytes_(done_bytes) {}
+        done_bytes_(done_bytes),
+        sums_(sums) {}
   /// Waits for the copy under way, and ignores errors: the caller may reuse the memory.
   ~lane();
   lane(const lane&) = delete;
@@ -94,6 +98,12 @@ class lane {
   /// Takes a piece's bytes out of it. Returns false if stopped.
   [[nodiscard]] bool settle(const transfer_piece& piece, const std::byte* arrived);
   [[nodiscard]] bool do_on_host(const transfer_piece& piece);
+  /// Loads or saves a piece, between its file and host memory, and adds it to its checksum. False if stopped.
+  [[nodiscard]] bool load(const transfer_piece& piece, std::byte* to);
+  [[nodiscard]] bool save(const transfer_piece& piece, const std::byte* from);
+  /// Adds a piece of a file, or of memory, to its checksum. Returns false if stopped.
+  [[nodiscard]] bool sum(const transfer_piece& piece);
+  void add(const transfer_piece& piece, const std::byte* bytes);
   void move(const transfer_piece& piece, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes,
             hip::hipStream_t stream);
   void wait_for(hip::hipStream_t stream, const transfer_piece& piece);
@@ -103,6 +113,7 @@ class lane {
   partner_of partner_;
   const std::atomic<bool>& stop_;
   std::atomic<std::uint64_t>& done_bytes_;
+  checksums& sums_;
   bool second_ = false;  ///< which piece of the staging is next
   std::optional<transfer_piece> under_way_;
   std::byte* staging_ = nullptr;  ///< of the piece under way

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of
-from hipplan.files.digest import digests, of_file
 from hipplan.files.output import replacing
 from hipplan.files.tensorfiles import Files, Rows
 from hipplan.layout.state import Checksums, State
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
 from hipplan.program.contents import lanes_of, staging_name, stream_name
+from hipplan.program.sleeping_bytes import plan_name_of
 from hipplan.program.steps import CPU_ORDINAL
 
 OnBytes = Callable[[int, int], None]
@@ -58,6 +58,8 @@ class Mover:
         self._sums = {} if sums is None else sums
         self._on_bytes = on_bytes
         self._filler: _core.Filler | None = None
+        self._numbers: dict[tuple[str, int], int] = {}
+        """The checksums that the filler computes -> their numbers."""
 
     def do(self, step: ContentStep) -> None:
         """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413), a copy has
@@ -68,7 +70,8 @@ class Mover:
             self._digest(step)
         else:
             self._take(step)
-            self.run()
+            if sums := self.run():
+                self._compare(sums, is_file=True)
 
     def begin(self, step: Fill | Copy | LoadFiles, stream: int, ordinal: int) -> _core.Background:
         """As do(), on threads, after the work that is in a stream now."""
@@ -101,8 +104,8 @@ class Mover:
         else:
             for load in step.loads:
                 rows = self.files.rows(load.wanted)
-                for begin, part in load.pieces:
-                    self._load_part(load.wanted.name, part, rows, begin)
+                for (begin, part), summed in zip_longest(load.pieces, load.sums):
+                    self._load_part(load.wanted.name, part, rows, begin, self._number(load.wanted.file, summed))
 
     def _save(self, step: Save) -> None:
         size = len(step.header) + sum(part.size for part in step.parts)
@@ -122,25 +125,43 @@ class Mover:
             raise ApplyError(Diagnostic("HP413", summary, why=reason_of(error))) from None
 
     def _write_to(self, step: Save, places: Iterable[tuple[int, int]]) -> None:
-        for part, (descriptor, offset) in zip(step.parts, places, strict=True):
-            self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset)
-        self.run()
+        for part, (descriptor, offset), summed in zip_longest(step.parts, places, step.sums):
+            number = self._number(step.file, summed)
+            self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset, number)
+        self._sums.update(self.run())
 
     def _digest(self, step: Digest) -> None:
-        if step.is_file:
-            with of_file(step.place) as read:
-                checksums = digests(read, step.pieces)
-        else:
-            size = max(offset + size for offset, size in step.pieces)
-            address = self.at(Part(step.place, 0, size, CPU_ORDINAL))
-            bytes_there = memoryview((ctypes.c_ubyte * size).from_address(address))
-            checksums = digests(lambda at, size: bytes_there[at : at + size], step.pieces)
-        new = {(step.place, offset): checksum for (offset, _), checksum in zip(step.pieces, checksums, strict=True)}
-        if step.compares and any(checksum != self._sums.get(key) for key, checksum in new.items()):
-            why = f"the checksum of {step.place} differs"
-            hint = f"restore {step.place}, then wake again" if step.is_file else ""
-            raise ApplyError(Diagnostic("HP443", f"the copy of '{step.name}' has changed", why=why, hint=hint))
-        self._sums.update(new)
+        descriptor = os.open(step.place, os.O_RDONLY | os.O_CLOEXEC) if step.is_file else -1
+        try:
+            for number, (offset, size) in enumerate(step.pieces):
+                self._numbers[step.place, offset] = number
+                address = 0 if step.is_file else self.at(Part(step.place, offset, size, CPU_ORDINAL))
+                self.filler.sum(step.name, address, size, descriptor, offset, number)
+            sums = self.run()
+        finally:
+            if step.is_file:
+                os.close(descriptor)
+        if step.compares:
+            self._compare(sums, is_file=step.is_file)
+        self._sums.update(sums)
+
+    def _number(self, place: str, offset: int | None) -> int | None:
+        """The number of a checksum in this run of the filler. None: there is none."""
+        return None if offset is None else self._numbers.setdefault((place, offset), len(self._numbers))
+
+    def _compare(self, sums: Checksums, *, is_file: bool) -> None:
+        """Raises ApplyError (HP443), which names the memory whose checksum is not the stored one."""
+        assert self._before is not None
+        program = self._before.program
+        differ = [key for key, checksum in sums.items() if checksum != self._sums.get(key)]
+        names = {(backup.place, backup.offset): name for name, backup in program.backups.items()}
+        damaged = {plan_name_of(program, names[place, offset]): place for place, offset in differ}
+        diagnostics = []
+        for name, place in damaged.items():
+            why, hint = f"the checksum of {place} differs", f"restore {place}, then wake again" if is_file else ""
+            diagnostics.append(Diagnostic("HP443", f"the copy of '{name}' has changed", why=why, hint=hint))
+        if diagnostics:
+            raise ApplyError(diagnostics)
 
     @property
     def filler(self) -> _core.Filler:
@@ -160,17 +181,18 @@ class Mover:
             state = self._before
         return state.address_of(part.object) + part.offset
 
-    def _load_part(self, name: str, part: Part, rows: Rows, begin: int) -> None:
-        """Loads a device's part of some rows, from their `begin`th byte on."""
-        self.filler.load(
-            name, part.device, self.at(part), part.size, rows.descriptor, rows.offset, rows.row, rows.stride, begin
-        )
+    def _load_part(self, name: str, part: Part, rows: Rows, begin: int, number: int | None) -> None:
+        """Loads a device's part of some rows, from their `begin`th byte on. number: of their checksum."""
+        place = rows.descriptor, rows.offset, rows.row, rows.stride, begin
+        self.filler.load(name, part.device, self.at(part), part.size, *place, number)
 
-    def run(self) -> None:
-        """Does the filler's work. Raises as do()."""
+    def run(self) -> Checksums:
+        """Does the filler's work; the checksums. Raises as do()."""
         filler, self._filler = self.filler, None
+        numbers, self._numbers = self._numbers, {}
         on_bytes, total = self._on_bytes, filler.total
         filler.run(None if on_bytes is None else lambda done: self._callbacks.call(on_bytes, done, total))
+        return dict(zip(numbers, filler.take_sums(), strict=True))
 
 
 def _in_a_row(step: Save, descriptor: int) -> Iterator[tuple[int, int]]:

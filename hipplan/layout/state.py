@@ -14,7 +14,7 @@ from hipplan.program.resources import Resource
 
 INSIDE = ("mapping", "tensor")
 _WITHOUT_ADDRESS = ("allocation", "stream", "peer")
-Checksums = dict[tuple[str, int], str]
+Checksums = dict[tuple[str, int], int]
 """Pinned memory or file, and the offset of an allocation's bytes in it -> their checksum."""
 
 

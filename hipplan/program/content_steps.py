@@ -83,6 +83,8 @@ class Taken:
     pieces: tuple[tuple[int, Part], ...]
     """(offset in the file's data, destination)."""
     origin: Span | None = None
+    sums: tuple[int | None, ...] = ()
+    """Of a backup: as Save.sums, for each piece. The checksums are compared with the stored ones."""
 
 
 @step_data
@@ -120,6 +122,9 @@ class Save(Step):
     header: bytes = b""
     places: tuple[tuple[int, int], ...] | None = None
     """For each part the descriptor of a file that is open and large enough, and where in it. None: the new file."""
+    sums: tuple[int | None, ...] = ()
+    """Of a backup: for each part, where in the file the bytes of its allocation begin, which have a checksum; None:
+    they have none."""
 
     def describe(self) -> str:
         return f"{format_size(sum(part.size for part in self.parts))} to {self.file}"
@@ -127,9 +132,10 @@ class Save(Step):
 
 @step_data
 class Digest(Step):
-    """The checksums of the pieces of a backup: stored, or compared with the stored ones."""
+    """The checksums of pieces of a backup that are not copied by the same change: stored, or compared with the stored
+    ones."""
 
-    call = "sha256"
+    call = "checksum"
     place: str
     """The pinned memory's name, or the file's path."""
     is_file: bool

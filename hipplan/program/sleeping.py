@@ -88,7 +88,8 @@ def falls_asleep(
         sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
     )
     moves = moves_out({name: parts for name, parts in moved.items() if name not in known}, new)
-    filled = (*moves, *digests(memory if checked else (), new, known_sums))
+    summed = [name for name in memory if to == HOST or name in known] if checked else ()  # else on their way
+    filled = (*moves, *digests(summed, new, known_sums))
     change = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
     pieces.require_sure(change)
     if concerned(program.measured):
@@ -111,7 +112,7 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     if gone := dropped if retain else memory.keys():
         new = _without_unused(replace(new, backups=_all_but(new.backups, gone)))
     filled = (
-        *digests(memory, program),
+        *digests([name for name in memory if program.backups[name].to == HOST], program),
         *moves_in(movable(new, [allocation for allocation in memory if allocation not in dropped]), program),
     )
     if dropped:

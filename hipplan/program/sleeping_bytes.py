@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from hipplan.files.tensorfiles import Wanted
 from hipplan.program import sealing
@@ -53,12 +54,13 @@ def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[Con
     """Steps that copy bytes to their backups, on all devices at the same time."""
     if moved:
         name, first = _called(new, moved), new.backups[next(iter(moved))]
-        pairs = _pairs(moved, new.backups)
         if first.to == HOST:
-            there = tuple((copy, part) for part, copy in pairs)
+            there = tuple((copy, part) for part, copy in _pairs(moved, new.backups))
             yield Copy(name=name, origin=None, source="its device", pairs=there)
         else:
-            yield Save(name=name, origin=None, file=first.place, parts=tuple(part for part, _ in pairs))
+            places = [*_in_files(moved, new.backups)]
+            parts, sums = tuple(place.part for place in places), tuple(place.sum for place in places)
+            yield Save(name=name, origin=None, file=first.place, parts=parts, sums=sums)
 
 
 def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[ContentStep]:
@@ -68,26 +70,27 @@ def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[
         name, pairs = _called(program, on_host), tuple(_pairs(on_host, program.backups))
         yield Copy(name=name, origin=None, source="its copy", pairs=pairs)
     in_files = {name: parts for name, parts in moved.items() if name not in on_host}
-    pieces_of: dict[str, list[tuple[int, Part]]] = {}
-    for part, copy in _pairs(in_files, program.backups):
-        pieces_of.setdefault(copy.object, []).append((copy.offset, part))
+    by_file: dict[str, list[_InFile]] = {}
+    for place in _in_files(in_files, program.backups):
+        by_file.setdefault(place.file, []).append(place)
     if in_files:
         name, loads = _called(program, in_files), []
         sizes = {backup.place: backup.file_size for backup in program.backups.values()}
-        for file, pieces in pieces_of.items():
-            size = sizes[file]
-            loads.append(Taken(Wanted(name=name, size=size, asked=size, file=file), tuple(pieces)))
-        yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(pieces_of))
+        for file, places in by_file.items():
+            wanted = Wanted(name=name, size=sizes[file], asked=sizes[file], file=file)
+            pieces = tuple((place.offset, place.part) for place in places)
+            loads.append(Taken(wanted, pieces, sums=tuple(place.sum for place in places)))
+        yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(by_file))
 
 
-def digests(memory: Container[str], program: Program, known: Container[str] | None = None) -> Iterator[Digest]:
-    """Steps for the checksum of each backup, where one is requested.
+def digests(names: Container[str], program: Program, known: Container[str] | None = None) -> Iterator[Digest]:
+    """Steps for the checksums of backups in pinned memory, and of files that nothing is copied to or from.
 
-    known: allocations whose bytes are unchanged; None: all of them.
+    names: allocations. known: those of them whose checksum is stored; None: all.
     """
     groups: dict[tuple[str, bool], list[str]] = {}
     for name, backup in program.backups.items():
-        if name in memory and backup.checked:
+        if name in names and backup.checked:
             groups.setdefault((backup.place, known is None or name in known), []).append(name)
     for (place, compares), names in groups.items():
         backups = [program.backups[name] for name in names]
@@ -121,6 +124,23 @@ def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -
             _join(pairs, part, Part(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
             done += part.size
     return pairs
+
+
+class _InFile(NamedTuple):
+    """A part of memory, and where its bytes are in a file."""
+
+    part: Part
+    file: str
+    offset: int
+    sum: int | None
+    """Where in the file the bytes of its allocation begin, if they have a checksum."""
+
+
+def _in_files(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -> Iterator[_InFile]:
+    for name, parts in moved.items():
+        backup = backups[name]
+        for part, copy in _pairs({name: parts}, backups):
+            yield _InFile(part, backup.place, copy.offset, backup.offset if backup.checked else None)
 
 
 def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:

@@ -129,7 +129,7 @@ def test_a_sleep_and_a_wake_are_recorded(sim: Simulator, tmp_path: Path, hipplan
     assert "changed: ~ region cache: falls asleep, 4MiB, its bytes are in pinned host memory" in shown
     assert shown.count("changed: ~ region cache: wakes, 4MiB, with its bytes") == 2
     assert shown.count("not changed:") == 1
-    for call in ("hipHostMalloc", "hipMemcpyAsync", "sha256", "hipMemUnmap", "hipMemCreate", "hipMemMap"):
+    for call in ("hipHostMalloc", "hipMemcpyAsync", "checksum", "hipMemUnmap", "hipMemCreate", "hipMemMap"):
         assert call in shown
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,7 @@ def test_any_number_of_threads_moves_the_same_bytes(processors: int, sim: Simula
     document = two_buffers(len(data))
     document["buffers"]["p"] = {"kind": "pinned", "size": 777_777}
     document["streams"] = {"s": {}}
+    sums = []
     with hipplan.apply(document, runtime="sim") as layout, path.open("rb") as source, back.open("r+b") as target:
         state = layout._holding.state
         at, staging = layout["b0"].address, layout["p"].address
@@ -142,13 +145,58 @@ def test_any_number_of_threads_moves_the_same_bytes(processors: int, sim: Simula
             filler = _core.Filler(layout.runtime, processors)
             filler.add_device(0, [state.stream_of("s")], staging, 777_777)
             if descriptor == source.fileno():
-                filler.load("b0", 0, at, len(data), descriptor, 0, len(data), len(data), 0)
+                filler.load("b0", 0, at, len(data), descriptor, 0, len(data), len(data), 0, 0)
             else:
-                filler.save("b0", 0, at, len(data), descriptor, 0)
+                filler.save("b0", 0, at, len(data), descriptor, 0, 0)
             filler.run()
+            sums += filler.take_sums()
 
         assert read(sim, layout, "b0") == data
+        assert sums == [checksum(sim, data, 0)] * 2
+        filler.sum("f", 0, len(data) - 5, target.fileno(), 5, 1)
+        filler.run()
+        assert filler.take_sums() == [0, (sums[0] - checksum(sim, data[:5], 0)) % PRIME]
     assert back.read_bytes() == data
+
+
+PRIME = 2**127 - 1
+
+
+def checksum(sim: Simulator, data: bytes, position: int) -> int:
+    """Of bytes at a position."""
+    memory = ctypes.create_string_buffer(data, len(data))
+    filler = _core.Filler(sim.runtime)
+    filler.sum("memory", ctypes.addressof(memory), len(data), -1, position, 0)
+    filler.run()
+    (total,) = filler.take_sums()
+    return total
+
+
+@pytest.mark.parametrize("position", [0, 3, 2040, 2048, 10**12 + 1])
+def test_a_checksum_is_a_sum_of_words_each_times_its_own_factor(position: int, sim: Simulator) -> None:
+    """Two blocks of 2 KiB and a bit: as Python computes it from the factors, which a word of 1 shows."""
+    data = RNG.bytes(4096 + 8 + 5)
+    begin = position // 8 * 8
+    padded = bytes(position - begin) + data
+    words = [int.from_bytes(padded[at : at + 8], "little") for at in range(0, len(padded), 8)]
+    factors = [checksum(sim, b"\1", begin + 8 * number) for number in range(len(words))]
+
+    assert len(set(factors)) == len(words)
+    assert checksum(sim, data, position) == sum(map(mul, words, factors)) % PRIME
+
+
+def test_a_checksum_differs_for_other_bytes_and_other_places(sim: Simulator) -> None:
+    data = bytearray(RNG.bytes(4096))
+    whole = checksum(sim, bytes(data), 0)
+    others = {checksum(sim, bytes(data), 8), checksum(sim, bytes(data[2048:] + data[:2048]), 0)}
+    for bit in range(0, 8 * len(data), 7):
+        data[bit // 8] ^= 1 << bit % 8
+        others.add(checksum(sim, bytes(data), 0))
+        data[bit // 8] ^= 1 << bit % 8
+
+    assert whole not in others
+    assert len(others) == 2 + len(range(0, 8 * len(data), 7))
+    assert checksum(sim, bytes(data), 0) == whole
 
 
 @pytest.mark.parametrize("row", [1, 100, 512, 4096, 9000, 16 * KIB])
