@@ -1,6 +1,6 @@
 """Instruction sets of GPUs, as the runtime names them: gfx942, gfx942:sramecc+:xnack-, sm_90.
 
-AMD's names are target IDs: a feature that is not named may be on or off. Source: LLVM, User Guide for AMDGPU, Target ID.
+AMD's names are target IDs: a feature that is not named may be on or off. Source: LLVM, User Guide for AMDGPU Backend.
 """
 
 from __future__ import annotations
