@@ -5,12 +5,12 @@ For a holder that goes to sleep or wakes, it saves the bytes of the memory to ho
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from hipplan import _core
 from hipplan.errors import (
@@ -20,6 +20,7 @@ from hipplan.errors import (
     HipplanError,
     LeakError,
     MachineError,
+    PlanError,
     driver_failure,
 )
 from hipplan.holders.tasks import FILL, RESTORE, SAVE
@@ -31,7 +32,7 @@ from hipplan.machines.discover import discover
 from hipplan.machines.host_room import host_memory_available
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
-from hipplan.processes.packets import Connection, Gone, Late, Message
+from hipplan.processes.packets import Connection, Gone, Late, Message, Received, TooLong
 from hipplan.program import held, held_bytes, written
 from hipplan.program.content_steps import written_by
 from hipplan.program.lock import Locked
@@ -56,23 +57,25 @@ class HolderConnection:
         os.set_inheritable(descriptor, False)
         self._connection = Connection(link)
         self._last_progress = 0.0
-        with self._protocol_errors():
-            received = self._connection.exchange(None, time.monotonic() + SEND_S)
-            self._request = received.message
-            self.descriptors = received.descriptors
-            """Received with the request; open until close()."""
-            self.task = str(self._request["task"])
+        self.descriptors: list[int] = []
+        """Received with the request; open until close()."""
+        try:
+            received = self._exchange(None)
+            self._request, self.descriptors = received.message, received.descriptors
+            self.task = self._expect("task", str)
             if self.task not in (FILL, SAVE, RESTORE):
-                raise ValueError(f"there is no task '{self.task}'")
-            beside = self._request.get("beside", {})
-            self.beside = {str(uuid): int(size) for uuid, size in beside.items()}
+                raise _not_understood(f"there is no task '{self.task}'")
+            self.beside: Mapping[str, int] = self._expect("beside", dict) if "beside" in self._request else {}
             """UUID of a device -> bytes that other generations of the holder use meanwhile."""
+            if not all(isinstance(size, int) for size in self.beside.values()):
+                raise _not_understood("'beside' has numbers of bytes")
+        except BaseException:
+            self.close()
+            raise
 
     def held_program(self) -> Program:
-        """The program whose memory is to be saved or restored. Raises HeldError, PlanError (HP028)."""
-        with self._protocol_errors():
-            text = self._request["program"]
-        return written.read(text)
+        """The program whose memory is to be saved or restored. Raises HeldError (HP455), PlanError (HP028)."""
+        return written.read(self._expect("program", str))
 
     def require_same_plan(self, program: Program) -> None:
         """Raises HeldError (HP441): the holder wakes, and this is not the plan that it held."""
@@ -83,30 +86,47 @@ class HolderConnection:
             raise HeldError(Diagnostic("HP441", "the holder cannot wake", why=why, hint=hint))
 
     def send_progress(self, done: int, total: int) -> None:
-        """Report bytes of contents, at most every 50 ms. Raises HeldError: the holder has ended."""
+        """Report bytes of contents, at most every 50 ms. Raises HeldError (HP455)."""
         if done < total and time.monotonic() - self._last_progress < _PROGRESS_EVERY_S:
             return
         self._last_progress = time.monotonic()
         self.send({"done": done, "total": total})
 
-    def send(self, message: Message, descriptors: list[int] | None = None) -> None:
-        """Raises HeldError."""
-        with self._protocol_errors():
-            self._connection.exchange(message, time.monotonic() + SEND_S, descriptors=descriptors or (), receives=False)
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Raises HeldError (HP455): the holder has ended or does not read; PlanError (HP450): the message, with a
+        description of the memory, is too long."""
+        self._exchange(message, descriptors)
 
     def close(self) -> None:
         self._connection.close()
         while self.descriptors:
             os.close(self.descriptors.pop())
 
-    @contextlib.contextmanager
-    def _protocol_errors(self) -> Iterator[None]:
-        """Raise HeldError (HP455) for a closed connection or an invalid request."""
+    def _exchange(self, message: Message | None, descriptors: Sequence[int] = ()) -> Received:
+        """Sends a message, or receives one if there is none to send."""
+        deadline = time.monotonic() + SEND_S
         try:
-            yield
-        except (Gone, Late, LookupError, ValueError, AttributeError) as error:
-            summary = "the holder that this was filled for has ended"
+            return self._connection.exchange(message, deadline, descriptors=descriptors, receives=message is None)
+        except Gone as error:
+            summary = "the connection of this filler to its holder has ended"
             raise HeldError(Diagnostic("HP455", summary, why=str(error))) from None
+        except Late:
+            verb = "sent no request" if message is None else "read no message"
+            raise HeldError(Diagnostic("HP455", f"the holder {verb} for {SEND_S:g} s")) from None
+        except TooLong as error:
+            summary, hint = "a holder cannot hold so many objects", "write several plans, each with its own holder"
+            raise PlanError(Diagnostic("HP450", summary, why=str(error), hint=hint)) from None
+
+    def _expect(self, key: str, kind: type) -> Any:
+        """A value of the request. Raises HeldError (HP455)."""
+        value = self._request.get(key)
+        if not isinstance(value, kind):
+            raise _not_understood(f"it has no valid '{key}'")
+        return value
+
+
+def _not_understood(why: str) -> HeldError:
+    return HeldError(Diagnostic("HP455", "the filler does not understand the request of its holder", why=why))
 
 
 def program_to_hold(
