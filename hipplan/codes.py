@@ -112,4 +112,5 @@ CODES: dict[str, str] = {
     "HP453": "a holder that is in use",
     "HP454": "a holder that cannot be attached this way",
     "HP455": "a holder that does not answer",
+    "HP457": "a bug in a holder",
 }

@@ -17,7 +17,7 @@ from typing import Any
 
 from hipplan.cli.arguments import Parser, format_option
 from hipplan.cli.held import ago, place_of, state_of
-from hipplan.errors import HeldError, printable
+from hipplan.errors import HipplanError, printable
 from hipplan.files import strict_json
 
 _SHOWN = 5
@@ -34,7 +34,7 @@ def run(given: Namespace) -> int:
     for name, log, runs in names.known():
         try:
             holders.append(requests.status(name) if runs else {"name": name, "state": "failed", "log": log})
-        except HeldError as error:
+        except HipplanError as error:
             why = error.diagnostics[0]
             holders.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
     if given.format == "json":

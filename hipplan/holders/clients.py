@@ -19,14 +19,15 @@ from hipplan.processes.packets import Exchange, Message
 
 if TYPE_CHECKING:
     from hipplan.holders.generations import Generation
+    from hipplan.holders.requested import Request
 
 REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
 REPLACED = b"replaced"
 """The packet for clients that are attached to a generation which was replaced."""
 REQUEST_S, ANSWER_S = 5.0, 30.0
 """How long a client may take to send its request, and to read the answer."""
-WAIT_MAX_S = 86400.0
-"""The longest wait that a request may ask for, if it has a limit."""
+BUG = "HP457"
+"""The code of a refusal that reports a bug in the holder."""
 _COMMAND_MAX = 200
 _SHOWN = 5
 
@@ -43,8 +44,10 @@ class Client:
         """The message that is being sent or received."""
         self.deadline: float | None = time.monotonic() + REQUEST_S
         """When the holder stops waiting for this client; None: never."""
-        self.request: Message = {}
-        """Empty until it is received."""
+        self.message: Message | None = None
+        """The request as it came; None until it is received."""
+        self.requested: Request | None = None
+        """The request as it was read; None until then, and if it is invalid."""
         self.descriptors: list[int] = []
         """Received with the request."""
         self.generation: Generation | None = None
@@ -54,13 +57,19 @@ class Client:
         self.since = time.time()
 
     @property
+    def request(self) -> Request:
+        """The request, which was read."""
+        assert self.requested is not None
+        return self.requested
+
+    @property
     def is_sending_request(self) -> bool:
-        return self.exchange is not None and not self.request
+        return self.message is None
 
     @property
     def is_reading_last_answer(self) -> bool:
         """Whether the client is reading an answer after which its connection is closed."""
-        return self.exchange is not None and bool(self.request) and self.generation is None
+        return self.exchange is not None and self.message is not None and self.generation is None
 
     def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Start to send an answer."""
@@ -101,19 +110,6 @@ def command_of(process: int) -> str:
         words = Path(f"/proc/{process}/cmdline").read_bytes()[: 4 * _COMMAND_MAX].split(b"\0")
         return " ".join(b" ".join(words).decode(errors="replace").split())[:_COMMAND_MAX]
     return ""
-
-
-def seconds_to_wait(request: Message) -> float | None:
-    """How many seconds a request may wait until other clients detach; None: without limit.
-
-    Raises ValueError, KeyError, TypeError.
-    """
-    wait_s = request["wait_s"]
-    if wait_s is None:
-        return None
-    if not 0 <= wait_s <= WAIT_MAX_S:
-        raise ValueError("an invalid time to wait")
-    return float(wait_s)
 
 
 def in_use(name: str, attached: Sequence[Client], want: str) -> Message:

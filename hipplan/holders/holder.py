@@ -8,27 +8,27 @@ sleep or wake, and end the holder.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import selectors
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 
 from hipplan.errors import ExitCode
-from hipplan.holders.clients import REPLACED, Client, in_use, refusal, seconds_to_wait
-from hipplan.holders.command_line import CommandLine, require_arguments
+from hipplan.holders import requested
+from hipplan.holders.clients import BUG, REPLACED, Client, in_use, refusal
+from hipplan.holders.command_line import CommandLine
 from hipplan.holders.filler_process import Command, FillerRunner
 from hipplan.holders.generations import Backup, Generation, Generations, bytes_by_uuid
 from hipplan.holders.listener import Listener
+from hipplan.holders.log import Log
 from hipplan.holders.names import Name
+from hipplan.holders.signals import EndSignals
 from hipplan.holders.tasks import Fill, Save, Task, wake_task
 from hipplan.holders.verifying import answer as verify_answer
 from hipplan.processes.messages import Server
 from hipplan.processes.packets import Message
-from hipplan.program.backups import DROP, HOST
+from hipplan.program.backups import DROP
 
 
 class Holder:
@@ -43,7 +43,7 @@ class Holder:
         self._name = name
         self._access = access
         self._on_ready = on_ready
-        self._error_stream = error_stream
+        self._log = Log(name.name, error_stream)
         self._since = time.time()
         self._generations = Generations()
         self._task_client: Client | None = None
@@ -54,8 +54,7 @@ class Holder:
         """The client that requested a sleep, until no process is attached and the sleep begins."""
         self._down_clients: list[Client] = []
         """Clients that requested the end and wait for it."""
-        self._signal = 0
-        """The first signal that asked the holder to end; 0 if none did."""
+        self._signals = EndSignals(lambda: self._fillers.stop(kill=True))  # the second one: without a roll back
         self._exit_code: int | None = None
         """Of this process; None while it serves."""
         self._exit_stack = contextlib.ExitStack()
@@ -77,7 +76,7 @@ class Holder:
 
         command_line, streams: of the first filler.
         """
-        with self._catch_signals():
+        with self._signals.caught(self._selector):
             try:
                 self._start_verify_server()
                 self._start_first_fill(command_line, streams)
@@ -90,33 +89,11 @@ class Holder:
             finally:
                 self._close()
 
-    @contextlib.contextmanager
-    def _catch_signals(self) -> Iterator[None]:
-        """Handle signals that end the holder; each also wakes the selector, by a pipe."""
-        read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        old_handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
-        old_wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        self._selector.register(read_end, selectors.EVENT_READ, lambda: os.read(read_end, 4096))
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(old_wakeup)
-            for number, handler in old_handlers.items():
-                signal.signal(number, handler)
-            os.close(read_end)
-            os.close(write_end)
-
     def _start_verify_server(self) -> None:
         with contextlib.suppress(OSError):  # a sandbox may allow no such socket; the holder works without it
             server = Server(lambda request: verify_answer(request, self._generations.current))
             self._verify_server = self._exit_stack.enter_context(server)
             self._selector.register(server.fileno(), selectors.EVENT_READ, server.serve)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._signal:
-            self._fillers.stop(kill=True)  # the second signal ends the holder without a roll back
-        self._signal = self._signal or number
 
     def _select_timeout(self) -> float | None:
         times = [*self._clients.deadlines()]
@@ -132,13 +109,13 @@ class Holder:
         self._generations.close_replaced({client.generation for client in self._clients if client.exchange is not None})
         if self._sleep_client is not None and not self._blocking_clients(self._sleep_client):
             client, self._sleep_client = self._sleep_client, None
-            self._start_sleep(client)
-        may_end = any(client.request.get("force") for client in self._down_clients) or not self._attached_clients()
-        if self._exit_code is None and (self._signal or (self._down_clients and may_end)):
+            self._serve(client, self._start_sleep)
+        may_end = any(client.request.force for client in self._down_clients) or not self._attached_clients()
+        if self._exit_code is None and (self._signals.first or (self._down_clients and may_end)):
             if self._fillers.state:
                 self._fillers.stop()
             else:
-                self._exit_code = 128 + self._signal if self._signal else ExitCode.OK
+                self._exit_code = 128 + self._signals.first if self._signals.first else ExitCode.OK
 
     # Tasks and generations
 
@@ -147,7 +124,7 @@ class Holder:
             self._fillers.start(Fill(self._generations, command_line, {}), streams)
         except (OSError, ValueError) as error:
             self._failure, self._exit_code = f"the filler cannot be started: {error}", int(ExitCode.ROLLED_BACK)
-            self._report_failure()
+            self._log.failure(self._failure)
 
     def _start_task(self, client: Client, make: Callable[[], Task]) -> None:
         """Start a filler for a client's request; the client is answered when the filler has ended."""
@@ -162,29 +139,25 @@ class Holder:
         client, self._task_client = self._task_client, None
         self._failure = f"{task.state} failed: {report}" if code else ""
         if code < 0:  # otherwise the filler itself has reported the error
-            self._report_failure()
+            self._log.failure(self._failure)
         else:
-            self._log(self._failure or report)
+            self._log.write(self._failure or report)
         if code == 0 and task.state == "filling":
-            self._error_stream = None
+            self._log.filled()
             self._on_ready()
         code = code if code >= 0 else int(ExitCode.ROLLED_BACK)
         if client is not None:
-            self._clients.answer(client, {"failed": code, "why": report} if code else {"status": self.status()})
+            if code:
+                self._clients.answer(client, {"failed": code, "why": report})
+            else:
+                self._serve(client, self._send_status)
         elif self._generations.current is None:
-            self._exit_code = 128 + self._signal if self._signal else code
+            self._exit_code = 128 + self._signals.first if self._signals.first else code
         for other in self._clients:
             if other.generation is not None:
                 self._notify_replaced(other)
-            elif other.exchange is None and other.request.get("want") == "attach":  # it waits since the task began
-                self._handle_attach(other)
-
-    def _report_failure(self) -> None:
-        """Log a failure that no filler reported, and report it to the process that waits for the first filler."""
-        self._log(self._failure)
-        if self._error_stream is not None:
-            with contextlib.suppress(OSError):
-                os.write(self._error_stream, f"{self._name.name}: {self._failure}\n".encode())
+            elif other.exchange is None and other.requested is not None and other.request.want == "attach":
+                self._serve(other, self._handle_attach)  # it waits since the task began
 
     def _notify_replaced(self, client: Client) -> None:
         """Notify an attached client if its generation is not the current one."""
@@ -207,7 +180,7 @@ class Holder:
 
     @property
     def _state(self) -> str:
-        if self._down_clients or self._signal:
+        if self._down_clients or self._signals.first:
             return "ending"
         if self._sleep_client is not None:
             return Save.state
@@ -233,7 +206,7 @@ class Holder:
     # Requests
 
     def _on_request(self, client: Client) -> None:
-        handlers = {
+        handlers: Mapping[requested.Want, Callable[[Client], None]] = {
             "status": self._send_status,
             "attach": self._handle_attach,
             "down": self._handle_down,
@@ -241,12 +214,29 @@ class Holder:
             "sleep": self._handle_sleep,
             "wake": self._handle_wake,
         }
+        assert client.message is not None
         try:
-            handlers[client.request["want"]](client)
-        except (LookupError, TypeError, ValueError):
-            self._clients.answer(client, refusal("HP452", "the holder does not understand this request"))
+            client.requested = requested.read(client.message, len(client.descriptors))
+        except ValueError as error:
+            summary = f"the holder '{self._name.name}' does not understand this request"
+            self._clients.answer(client, refusal("HP452", summary, str(error)))
+        else:
+            self._serve(client, handlers[client.request.want])
         if client is not self._sleep_client:
             client.close_descriptors()
+
+    def _serve(self, client: Client, handler: Callable[[Client], None]) -> None:
+        """Call a handler for a client. A bug in it ends this request, and not the holder with its memory."""
+        try:
+            handler(client)
+        except Exception as error:
+            self._log.bug(error)
+            client.generation = None
+            if client in self._down_clients:
+                self._down_clients.remove(client)
+            summary = f"the holder '{self._name.name}' failed at this request: this is a bug in hipplan"
+            why = "".join(traceback.format_exception_only(error)).strip()
+            self._clients.answer(client, refusal(BUG, summary, why, "report the traceback in its log: hipplan ps"))
 
     def _on_disconnect(self, client: Client) -> None:
         """Cancel what the client waits for: its `down`, its sleep, or its task."""
@@ -278,9 +268,7 @@ class Holder:
     def _handle_attach(self, client: Client) -> None:
         """Attach a client, or refuse it. While memory is filled or woken it waits: see _on_task_end()."""
         current = self._generations.current
-        if client.request["access"] not in ("plan", "r", "rw"):
-            raise ValueError("an invalid access")
-        if client.request["access"] == "rw" and self._access != "rw":
+        if client.request.access == "rw" and self._access != "rw":
             hint = "leave access out and write attached: rw in the plan where you write, or: hipplan up --access rw"
             self._refuse(client, "HP454", "does not allow write access to all of its memory", hint=hint)
         elif self._down_clients:
@@ -293,7 +281,7 @@ class Holder:
 
     def _attach(self, client: Client, current: Generation) -> None:
         client.generation, client.since = current, time.time()
-        client.access = "r" if self._access == "r" else client.request["access"]
+        client.access = "r" if self._access == "r" else client.request.access
         if client.access == "plan" and not current.description["writable"]:
             client.access = "r"
         answer = {"made": current.description, "name": self._name.name, "generation": current.number}
@@ -301,41 +289,40 @@ class Holder:
         self._clients.answer(client, answer, current.descriptors)
 
     def _handle_down(self, client: Client) -> None:
-        wait_s = seconds_to_wait(client.request)
-        if self._attached_clients() and wait_s == 0 and not client.request.get("force"):
+        request = client.request
+        if self._attached_clients() and request.wait_s == 0 and not request.force:
             self._refuse_in_use(client)
         else:
-            client.deadline = None if wait_s is None else time.monotonic() + wait_s
+            client.deadline = None if request.wait_s is None else time.monotonic() + request.wait_s
             self._down_clients.append(client)
 
     def _blocking_clients(self, client: Client) -> list[Client]:
         """Attached clients that must detach before a `down` or sleep can begin."""
-        if client.request["want"] == "down":
-            return [] if client.request.get("force") else self._attached_clients()
+        request = client.request
+        if request.want == "down":
+            return [] if request.force else self._attached_clients()
         return [other for other in self._attached_clients() if other.generation is self._generations.current]
 
     def _refuse_in_use(self, client: Client) -> None:
-        self._clients.answer(client, in_use(self._name.name, self._blocking_clients(client), client.request["want"]))
+        want = client.request.want
+        self._clients.answer(client, in_use(self._name.name, self._blocking_clients(client), want))
 
     def _accepts_change(self, client: Client) -> bool:
-        """Whether a task may start now; if not, the request is refused. Raises ValueError."""
-        if len(client.descriptors) != 3:
-            raise ValueError("a request for a task comes with three streams")
+        """Whether a task may start now; if not, the request is refused."""
         if self._state in ("ready", "asleep"):
             return True
         self._refuse(client, "HP453", f"is {self._state}", hint="try again when it is ready")
         return False
 
     def _handle_replace(self, client: Client) -> None:
-        command_line = CommandLine.read(client.request)
+        command_line = client.request.command_line
+        assert command_line is not None
         if self._accepts_change(client):
             self._start_task(client, lambda: Fill(self._generations, command_line, self._bytes_in_use()))
 
     def _handle_sleep(self, client: Client) -> None:
-        keep, wait_s, current = client.request["keep"], seconds_to_wait(client.request), self._generations.current
-        if keep not in (HOST, DROP):
-            raise ValueError("an invalid place for the bytes")
-        require_arguments(client.request["options"])
+        request, current = client.request, self._generations.current
+        keep, wait_s = request.keep, request.wait_s
         if not self._accepts_change(client) or current is None:
             return
         if current.backup is not None and current.backup.place == keep:
@@ -356,19 +343,19 @@ class Holder:
         current = self._generations.current
         assert current is not None
         client.deadline = None
-        if client.request["keep"] == DROP:
+        request = client.request
+        if request.keep == DROP:
             current.sleep(Backup(DROP))
-            self._log(f"{current.description['plan']}: asleep, without its bytes")
+            self._log.write(f"{current.description['plan']}: asleep, without its bytes")
             self._send_status(client)
         else:
-            self._start_task(client, lambda: Save(current, client.request["options"]))
+            self._start_task(client, lambda: Save(current, request.options))
         client.close_descriptors()
 
     def _handle_wake(self, client: Client) -> None:
-        options = client.request["options"]
-        require_arguments(options)
         if not self._accepts_change(client):
             return
+        options = client.request.options
         if self._generations.backup is None:
             self._send_status(client)
         else:
@@ -385,11 +372,6 @@ class Holder:
         self._generations.close()
         self._selector.close()
         self._exit_stack.close()
-        self._log(f"ended with code {int(code)}")
-        self._name.close(keep_log=code != ExitCode.OK and self._error_stream is None)
+        self._log.write(f"ended with code {int(code)}")
+        self._name.close(keep_log=code != ExitCode.OK and not self._log.is_awaited)
         self._clients.close(self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached})
-
-    def _log(self, text: str) -> None:
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        with contextlib.suppress(OSError):
-            print(f"{now} {self._name.name}: {text}", file=sys.stderr, flush=True)

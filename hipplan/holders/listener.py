@@ -131,17 +131,14 @@ class Listener:
             return
         if client.exchange.done:
             exchange, client.exchange = client.exchange, None
-            if client.request and client.generation is None:  # this was its answer
+            if client.message is not None and client.generation is None:  # this was its answer
                 self.disconnect(client)
                 return
             client.deadline = None
-            if client.request:
+            if client.message is not None:
                 self._on_attached(client)
             else:
-                client.request, client.descriptors = (
-                    exchange.received.message or {"want": ""},
-                    exchange.received.descriptors,
-                )
+                client.message, client.descriptors = exchange.received.message, exchange.received.descriptors
                 self._on_request(client)
         self._watch(client)
 

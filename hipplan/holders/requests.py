@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hipplan import __version__
-from hipplan.errors import Diagnostic, HeldError
+from hipplan.errors import Diagnostic, HeldError, HipplanError
 from hipplan.holders import names
-from hipplan.holders.clients import diagnostic_of
+from hipplan.holders.clients import BUG, diagnostic_of
 from hipplan.holders.command_line import CommandLine
 from hipplan.processes.packets import Connection, Gone, Late, Message, Received
 
@@ -26,7 +26,9 @@ def send_request(
     look: Callable[[], bool] = lambda: False,
     descriptors: Sequence[int] = (),
 ) -> Received:
-    """Send a request and return the answer. Raises HeldError: the holder refuses, or does not answer (HP455).
+    """Send a request and return the answer.
+
+    Raises HeldError: the holder refuses, or does not answer (HP455); HipplanError (HP457): a bug in the holder.
 
     look: called every 50 ms; true ends the wait. descriptors: sent with the request.
     """
@@ -39,9 +41,10 @@ def send_request(
     if "refused" in received.message:
         received.close()
         try:
-            raise HeldError(diagnostic_of(received.message["refused"]))
+            diagnostic = diagnostic_of(received.message["refused"])
         except ValueError as error:
             raise no_answer(name, str(error)) from None
+        raise HipplanError(diagnostic) if diagnostic.code == BUG else HeldError(diagnostic)
     return received
 
 
