@@ -83,7 +83,7 @@ class Driver:
         ctypes.memmove(body, ctypes.byref(head), sizeof(head))
         for index, (kind, value) in enumerate(pairs):
             body[6 + 2 * index], body[7 + 2 * index] = kind, value
-        self._ioctl(0x20, body, sizeof(head))
+        self._ioctl(0x20, body, sizeof(body))
         return [(body[6 + 2 * i], body[7 + 2 * i]) for i in range(len(pairs))]
 
     def _ioctl(self, number: int, arguments: Any, size: int) -> Any:
@@ -125,12 +125,13 @@ class Queue:
 
     def __init__(self, driver: Driver, gpu: int = 0, kind: int = SDMA) -> None:
         self.driver, self.size = driver, 65536
-        self.handle, self.ring = driver.host(b"\0" * self.size)
-        self.pointers = (c_uint64 * 2)()
-        at = ctypes.addressof(self.pointers)
+        self.handle, whole = driver.host(b"\0" * (self.size + 4096))
+        start = ctypes.addressof(whole)
+        self.ring = (c_char * self.size).from_address(start)
+        self.pointers = (c_uint64 * 2).from_address(start + self.size)
         made = driver.call(
-            "create_queue", ring=ctypes.addressof(self.ring), ring_size=self.size, write_pointer=at,
-            read_pointer=at + 8, gpu_id=driver.gpus[gpu], queue_type=kind,
+            "create_queue", ring=start, ring_size=self.size, write_pointer=start + self.size,
+            read_pointer=start + self.size + 8, gpu_id=driver.gpus[gpu], queue_type=kind,
         )  # fmt: skip
         self.id = made.queue_id
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives Python: the driver's thread reads it to the end

@@ -28,11 +28,18 @@ enum memory_flag : u32 {
   memory_gtt = 1u << 1,
   memory_userptr = 1u << 2,
   memory_doorbell = 1u << 3,
+  memory_mmio_remap = 1u << 4,
   memory_public = 1u << 29,
 };
 
-inline constexpr u32 queue_type_compute_aql = 2;  ///< KFD_IOC_QUEUE_TYPE_*
-inline constexpr u32 event_type_signal = 0;       ///< KFD_IOC_EVENT_*
+/// KFD_IOC_QUEUE_TYPE_*
+enum queue_type : u32 {
+  queue_type_compute_pm4,
+  queue_type_sdma,
+  queue_type_compute_aql,
+  queue_type_sdma_xgmi
+};
+inline constexpr u32 event_type_signal = 0;  ///< KFD_IOC_EVENT_*
 
 /// KFD_IOC_WAIT_RESULT_*
 enum wait_outcome : u32 { wait_complete = 0, wait_timeout = 1, wait_fail = 2 };

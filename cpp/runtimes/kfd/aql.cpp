@@ -49,25 +49,27 @@ bool holds(u32 condition, i64 left, i64 right) {  // hsa_signal_condition_t
   }
 }
 
-bool all_zero(const barrier_packet& barrier) {
+// A signal that the GPU cannot reach is passed over, after its page fault.
+bool all_zero(u32 gpu, const barrier_packet& barrier) {
   for (const u64 signal : barrier.signals) {
-    if (signal && value_of(signal)) return false;
+    if (signal && value_of(gpu, signal).value_or(0)) return false;
   }
   return true;
 }
 
-bool any_zero(const barrier_packet& barrier) {
+bool any_zero(u32 gpu, const barrier_packet& barrier) {
   bool waits = false;
   for (const u64 signal : barrier.signals) {
-    if (signal && !value_of(signal)) return true;
+    if (signal && !value_of(gpu, signal).value_or(0)) return true;
     waits |= signal != 0;
   }
   return !waits;
 }
 
-bool may_pass(const barrier_value_packet& barrier) {
+bool may_pass(u32 gpu, const barrier_value_packet& barrier) {
   if (barrier.format != format_barrier_value || !barrier.signal) return true;
-  return holds(barrier.condition, value_of(barrier.signal) & barrier.mask, barrier.value);
+  const auto value = value_of(gpu, barrier.signal);
+  return !value || holds(barrier.condition, *value & barrier.mask, barrier.value);
 }
 
 // Runs a packet. Returns false if it has to wait.
@@ -77,11 +79,11 @@ bool run(u32 gpu, const char* packet, u8 type) {
       run_kernel(gpu, *reinterpret_cast<const dispatch_packet*>(packet));
       return true;
     case barrier_and:
-      return all_zero(*reinterpret_cast<const barrier_packet*>(packet));
+      return all_zero(gpu, *reinterpret_cast<const barrier_packet*>(packet));
     case barrier_or:
-      return any_zero(*reinterpret_cast<const barrier_packet*>(packet));
+      return any_zero(gpu, *reinterpret_cast<const barrier_packet*>(packet));
     case vendor_specific:
-      return may_pass(*reinterpret_cast<const barrier_value_packet*>(packet));
+      return may_pass(gpu, *reinterpret_cast<const barrier_value_packet*>(packet));
     default:
       log(0, "an AQL packet of type %u is passed over", type);
       return true;
@@ -101,7 +103,7 @@ bool aql_step(queue_state& queue) {
   queue.cursor++;
   __atomic_store_n(header, static_cast<u16>((*header & 0xff00) | invalid), __ATOMIC_RELEASE);
   __atomic_store_n(queue.read_pointer, queue.cursor, __ATOMIC_RELEASE);
-  complete(completion, started);
+  complete(queue.gpu, completion, started);
   return true;
 }
 

@@ -47,8 +47,8 @@ bool overlaps(const page_table& table, u64 address, u64 size) {
 
 int map_pages(page_table& table, const drm_import& import, u64 offset, const mapping& wanted, u64 address,
               bool replace) {
-  const u64 size = wanted.size;
-  if ((address | offset) % page_bytes || !size || offset + size > round_up(import.memory->size, page_bytes))
+  const u64 size = wanted.size, whole = round_up(import.memory->size, page_bytes);
+  if ((address | offset) % page_bytes || !size || size > whole || offset > whole - size || address > ~size)
     return -EINVAL;
   if (!replace && overlaps(table, address, size)) return -EINVAL;
   table[address] = wanted;
@@ -205,7 +205,7 @@ namespace {
 int gem_mmap(void* data) {
   const auto* const import = import_of(*static_cast<u32*>(data));
   if (!import) return -ENOENT;
-  *static_cast<u64*>(data) = mmap_offset(*import->memory);
+  *static_cast<u64*>(data) = import->memory->place;
   return 0;
 }
 

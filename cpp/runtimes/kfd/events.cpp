@@ -5,6 +5,10 @@
 #include <condition_variable>
 #include <ctime>
 #include <map>
+#include <vector>
+
+#include "page_tables.hpp"
+#include "program_memory.hpp"
 
 namespace kfdsim {
 namespace {
@@ -32,7 +36,7 @@ auto*& changed() {
 }
 u32 next_event = 1;
 
-bool ready(const event_state& event, kfd_event_data& wanted) {
+bool ready(const event_state& event, const kfd_event_data& wanted) {
   const u64 seen = wanted.last_event_age;
   return event.is_set || (event.type == event_type_signal && seen && seen != event.age);
 }
@@ -47,9 +51,15 @@ u64 now_ns() {
 
 u64 gpu_clock() { return now_ns() / 10; }
 
-void complete(u64 signal, u64 started) {
-  if (!signal) return;
-  auto* const done = reinterpret_cast<hsa_signal*>(signal);
+std::optional<i64> value_of(u32 gpu, u64 signal) {
+  auto* const seen = reach_object<hsa_signal>(gpu, signal, right::read);
+  if (!seen) return std::nullopt;
+  return __atomic_load_n(&seen->value, __ATOMIC_ACQUIRE);
+}
+
+void complete(u32 gpu, u64 signal, u64 started) {
+  auto* const done = signal ? reach_object<hsa_signal>(gpu, signal, right::write) : nullptr;
+  if (!done) return;
   done->started = started;
   done->ended = gpu_clock();
   const bool awaited = done->mailbox;  // a waiting thread may free the signal as soon as it is counted down
@@ -96,19 +106,20 @@ int reset_event(const kfd_ioctl_reset_event_args& wanted) {
 }
 
 int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::recursive_mutex>& lock) {
-  auto* const list = reinterpret_cast<kfd_event_data*>(wanted.events_ptr);
+  std::vector<kfd_event_data> list;
+  if (const int error = read_array(&list, wanted.events_ptr, wanted.num_events)) return error;
   const bool forever = wanted.timeout == no_timeout;
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(forever ? 0 : wanted.timeout);
   for (;;) {
     u32 count = 0;
-    for (u32 i = 0; i < wanted.num_events; ++i) {
-      const auto found = events().find(list[i].event_id);
+    for (const auto& awaited : list) {
+      const auto found = events().find(awaited.event_id);
       if (found == events().end()) {
         wanted.wait_result = wait_fail;
         return EINVAL;
       }
-      count += ready(found->second, list[i]);
+      count += ready(found->second, awaited);
     }
     if (wanted.wait_for_all ? count == wanted.num_events : count > 0) break;
     if (forever) {
@@ -118,14 +129,14 @@ int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::re
       return 0;
     }
   }
-  for (u32 i = 0; i < wanted.num_events; ++i) {
-    auto& event = events()[list[i].event_id];
-    auto& seen = list[i].last_event_age;
+  for (auto& awaited : list) {
+    auto& event = events()[awaited.event_id];
+    auto& seen = awaited.last_event_age;
     if (event.type == event_type_signal && seen) seen = event.age;
     if (event.resets_itself) event.is_set = false;
   }
   wanted.wait_result = wait_complete;
-  return 0;
+  return write_program(wanted.events_ptr, list.data(), list.size() * sizeof list[0]) ? 0 : EFAULT;
 }
 
 u64 events_alive() { return events().size(); }

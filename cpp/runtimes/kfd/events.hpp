@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 
 #include "abi.hpp"
 
@@ -21,11 +22,10 @@ struct hsa_signal {
 [[nodiscard]] u64 now_ns();
 [[nodiscard]] u64 gpu_clock();  ///< of 100 MHz, as on MI300
 
-[[nodiscard]] inline i64 value_of(u64 signal) {
-  return __atomic_load_n(&reinterpret_cast<hsa_signal*>(signal)->value, __ATOMIC_ACQUIRE);
-}
-/// Counts down the signal of a finished packet; 0: it has none.
-void complete(u64 signal, u64 started);
+/// The value of a signal as a GPU sees it; nothing if the GPU cannot reach it.
+[[nodiscard]] std::optional<i64> value_of(u32 gpu, u64 signal);
+/// Counts down the signal of a packet that a GPU has finished; 0: it has none.
+void complete(u32 gpu, u64 signal, u64 started);
 
 /// Those that return int return 0 or an errno.
 [[nodiscard]] int create_event(kfd_ioctl_create_event_args& wanted);

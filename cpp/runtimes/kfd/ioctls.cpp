@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <tuple>
+#include <vector>
 
 #include "events.hpp"
 #include "faults.hpp"
@@ -13,6 +13,7 @@
 #include "machine.hpp"
 #include "managed.hpp"
 #include "memory.hpp"
+#include "program_memory.hpp"
 #include "queues.hpp"
 
 namespace kfdsim {
@@ -31,40 +32,48 @@ u64 new_handle(physical* memory, u64 address, u64 size) {
   return handle;
 }
 
-// EFAULT if the program's memory is not mapped.
-int check_registered(u64 address, u64 size) {
-  const auto range = inspect(address / page_bytes * page_bytes, size);
+// 0, or why the kernel refuses such memory, whatever there is of it.
+int check_wanted(const kfd_ioctl_alloc_memory_of_gpu_args& wanted) {
+  const u64 size = wanted.size;
+  constexpr u32 kinds = memory_vram | memory_gtt | memory_userptr | memory_doorbell | memory_mmio_remap;
+  if (!size || !(wanted.flags & kinds)) return EINVAL;
+  if (wanted.flags & memory_doorbell && size != doorbell_bytes) return EINVAL;
+  if (wanted.flags & memory_mmio_remap && size != page_bytes) return EINVAL;
+  if (size > memory_file_bytes) return ENOMEM;
+  if (wanted.va_addr % page_bytes || wanted.va_addr > ~size) return EINVAL;
+  if (!(wanted.flags & memory_userptr)) return 0;
+  const u64 begin = wanted.mmap_offset / page_bytes * page_bytes, pages = round_up(size, page_bytes);
+  if (begin > ~pages) return EFAULT;
+  const auto range = inspect(begin, pages);
   return range.present && range.readable ? 0 : EFAULT;
+}
+
+// Memory of a kind that is counted: 0, or an errno.
+int get_memory(physical* memory, bool is_virtual) {
+  if (!take(memory)) return ENOMEM;
+  if (memory->registered) return 0;
+  if (is_virtual) return make_shareable(memory) ? 0 : errno;
+  return make_present(memory) ? 0 : ENOMEM;
 }
 
 int do_alloc_memory_of_gpu(kfd_ioctl_alloc_memory_of_gpu_args& wanted) {
   const int gpu = gpu_of(wanted.gpu_id);
-  if (gpu < 0 || !wanted.size) return EINVAL;
+  if (gpu < 0) return EINVAL;
+  if (const int error = check_wanted(wanted)) return error;
   const u64 size = round_up(wanted.size, page_bytes);
-  const auto index = static_cast<u32>(gpu);
-  physical* memory = nullptr;
+  auto* const memory = new_record(size, wanted.flags, static_cast<u32>(gpu));
   if (wanted.flags & memory_doorbell) {
-    memory = new_record(size, wanted.flags, index);
     memory->file = machine().memory;
-    memory->offset = machine().gpus[index].doorbells;
+    memory->place = machine().gpus[memory->gpu].doorbells;
   } else {
-    const bool registered = wanted.flags & memory_userptr;
-    if (registered) {
-      if (const int error = check_registered(wanted.mmap_offset, size)) return error;
-    }
+    if (wanted.flags & memory_userptr) memory->registered = wanted.mmap_offset;
     const bool is_virtual = wanted.va_addr == 0;  // which libdrm maps
-    const bool own = !registered && !is_virtual;
-    memory = own ? new_memory(size, wanted.flags, index) : new_record(size, wanted.flags, index);
-    if (registered) memory->registered = wanted.mmap_offset;
-    const int error = !take(memory)                                          ? ENOMEM
-                      : !registered && is_virtual && !make_shareable(memory) ? EMFILE
-                                                                             : 0;
-    if (error) {
+    if (const int error = get_memory(memory, is_virtual)) {
       put(memory);
       return error;
     }
   }
-  if (!memory->registered) wanted.mmap_offset = mmap_offset(*memory);
+  if (!memory->registered) wanted.mmap_offset = memory->place;
   wanted.handle = new_handle(memory, wanted.va_addr, size);
   log(2, "gpu %d allocates %#llx + %#llx, flags %#x", gpu, static_cast<unsigned long long>(wanted.va_addr),
       static_cast<unsigned long long>(wanted.size), wanted.flags);
@@ -84,9 +93,11 @@ int do_free_memory_of_gpu(const kfd_ioctl_free_memory_of_gpu_args& wanted) {
 // Calls use(allocation, gpu) for each GPU in the arguments of a map or unmap, up to the first unknown GPU.
 template <class Arguments, class Use>
 int for_each_gpu(Arguments& wanted, Use use) {
+  if (!wanted.n_devices || wanted.n_success > wanted.n_devices) return EINVAL;
+  std::vector<u32> ids;
+  if (const int error = read_array(&ids, wanted.device_ids_array_ptr, wanted.n_devices)) return error;
   auto* const found = allocation_of(wanted.handle);
   if (!found) return EINVAL;
-  const auto* const ids = reinterpret_cast<const u32*>(wanted.device_ids_array_ptr);
   for (; wanted.n_success < wanted.n_devices; ++wanted.n_success) {
     const int gpu = gpu_of(ids[wanted.n_success]);
     if (gpu < 0) return EINVAL;
@@ -141,21 +152,23 @@ int do_export_dmabuf(kfd_ioctl_export_dmabuf_args& wanted) {
 
 // The address ranges that GPUs reserve for themselves, as on gfx9.
 int do_get_process_apertures_new(kfd_ioctl_get_process_apertures_new_args& wanted) {
-  const auto& gpus = machine().gpus;
-  auto* const nodes =
-      reinterpret_cast<kfd_process_device_apertures*>(wanted.kfd_process_device_apertures_ptr);
-  for (u32 i = 0; i < std::min<std::size_t>(wanted.num_of_nodes, gpus.size()); ++i) {
-    nodes[i] = {};
-    nodes[i].gpu_id = gpus[i].id;
-    nodes[i].lds_base = 0x1000000000000;
-    nodes[i].lds_limit = 0x10000ffffffff;
-    nodes[i].scratch_base = 0x2000000000000;
-    nodes[i].scratch_limit = 0x20000ffffffff;
-    nodes[i].gpuvm_base = 0x1000000;
-    nodes[i].gpuvm_limit = 0x7fffffffffff;
+  std::vector<kfd_process_device_apertures> nodes;
+  for (const auto& gpu : machine().gpus) {
+    kfd_process_device_apertures node{};
+    node.gpu_id = gpu.id;
+    node.lds_base = 0x1000000000000;
+    node.lds_limit = 0x10000ffffffff;
+    node.scratch_base = 0x2000000000000;
+    node.scratch_limit = 0x20000ffffffff;
+    node.gpuvm_base = 0x1000000;
+    node.gpuvm_limit = 0x7fffffffffff;
+    nodes.push_back(node);
   }
-  wanted.num_of_nodes = static_cast<u32>(gpus.size());
-  return 0;
+  const u64 room = std::min<u64>(wanted.num_of_nodes, nodes.size());
+  wanted.num_of_nodes = static_cast<u32>(nodes.size());
+  const bool written =
+      write_program(wanted.kfd_process_device_apertures_ptr, nodes.data(), room * sizeof nodes[0]);
+  return written ? 0 : EFAULT;
 }
 
 int do_available_memory(kfd_ioctl_get_available_memory_args& wanted) {
@@ -214,10 +227,17 @@ const char* name_of(unsigned long request) {
   }
 }
 
-int carry_out(unsigned long request, void* given, std::unique_lock<std::recursive_mutex>& lock) {
+// The arguments of one ioctl: as many bytes of the program's memory as the request names, and zeros behind
+// them, as in the kernel.
+struct ioctl_arguments {
+  u64 size = 0;
+  alignas(u64) char bytes[1 << _IOC_SIZEBITS] = {};
+};
+
+int carry_out(unsigned long request, ioctl_arguments* given, std::unique_lock<std::recursive_mutex>& lock) {
 #define CALL(name, does, type) \
   case ioctl_##name:           \
-    return does(*static_cast<type*>(given));
+    return does(*reinterpret_cast<type*>(given->bytes));
   switch (_IOC_NR(request)) {
     CALL(get_version, do_get_version, kfd_ioctl_get_version_args)
     CALL(get_process_apertures_new, do_get_process_apertures_new, kfd_ioctl_get_process_apertures_new_args)
@@ -230,7 +250,6 @@ int carry_out(unsigned long request, void* given, std::unique_lock<std::recursiv
     CALL(get_dmabuf_info, do_get_dmabuf_info, kfd_ioctl_get_dmabuf_info_args)
     CALL(import_dmabuf, do_import_dmabuf, kfd_ioctl_import_dmabuf_args)
     CALL(export_dmabuf, do_export_dmabuf, kfd_ioctl_export_dmabuf_args)
-    CALL(svm, managed_call, kfd_ioctl_svm_args)
     CALL(set_xnack_mode, do_set_xnack_mode, kfd_ioctl_set_xnack_mode_args)
     CALL(create_event, create_event, kfd_ioctl_create_event_args)
     CALL(destroy_event, destroy_event, kfd_ioctl_destroy_event_args)
@@ -240,12 +259,28 @@ int carry_out(unsigned long request, void* given, std::unique_lock<std::recursiv
     CALL(destroy_queue, destroy_queue, kfd_ioctl_destroy_queue_args)
     CALL(alloc_queue_gws, do_alloc_queue_gws, kfd_ioctl_alloc_queue_gws_args)
     CALL(runtime_enable, do_runtime_enable, kfd_ioctl_runtime_enable_args)
+    case ioctl_svm:
+      return managed_call(reinterpret_cast<kfd_ioctl_svm_args*>(given->bytes), given->size);
     case ioctl_wait_events:
-      return wait_for_events(*static_cast<kfd_ioctl_wait_events_args*>(given), lock);
+      return wait_for_events(*reinterpret_cast<kfd_ioctl_wait_events_args*>(given->bytes), lock);
     default:
       return 0;  // the rest of calls.def: without effect on memory
   }
 #undef CALL
+}
+
+// Results are copied out after an error, too: a map or unmap says how far it came.
+int carried_out(unsigned long request, u64 program) {
+  ioctl_arguments given;
+  given.size = _IOC_SIZE(request);
+  if (_IOC_DIR(request) & _IOC_WRITE && !read_program(given.bytes, program, given.size)) return EFAULT;
+  int error = 0;
+  {
+    std::unique_lock lock(mutex());
+    error = carry_out(request, &given, lock);
+  }
+  if (_IOC_DIR(request) & _IOC_READ && !write_program(program, given.bytes, given.size)) return EFAULT;
+  return error;
 }
 
 }  // namespace
@@ -255,10 +290,7 @@ int kfd_ioctl(unsigned long request, void* arguments) {
   int error = ENOTTY;
   if (name) {
     error = failing(name);
-    if (!error) {
-      std::unique_lock lock(mutex());
-      error = carry_out(request, arguments, lock);
-    }
+    if (!error) error = carried_out(request, reinterpret_cast<u64>(arguments));
   }
   if (!error) return 0;
   log(1, "ioctl %#lx (%s): %s", request & 0xff, name ? name : "unknown", std::strerror(error));

@@ -29,19 +29,21 @@ auto& symbol_names() {  // by HSA's handle
 // A kernel's arguments, each at its natural alignment.
 class kernel_arguments {
  public:
-  explicit kernel_arguments(const char* begin) : begin_(begin) {}
+  static constexpr size_t size_max = 256;
+  kernel_arguments(const char* begin, size_t size) { std::memcpy(bytes_, begin, size); }
+  [[nodiscard]] const char* bytes() const { return bytes_; }
   void align(size_t unit) { at_ = round_up(at_, unit); }
   template <class T>
   T next() {
     align(alignof(T));
     T value;
-    std::memcpy(&value, begin_ + at_, sizeof value);
+    std::memcpy(&value, bytes_ + at_, sizeof value);
     at_ += sizeof value;
     return value;
   }
 
  private:
-  const char* begin_;
+  char bytes_[size_max] = {};
   size_t at_ = 0;
 };
 
@@ -49,8 +51,8 @@ void fill_buffer(u32 gpu, kernel_arguments* given) {
   const u64 to = given->next<u64>(), pattern = given->next<u64>();
   const u64 count = given->next<u32>(), unit = given->next<u32>(), end = given->next<u64>();
   const u64 size = count * unit;
-  const auto source = reach(gpu, pattern, size, right::read);
-  if (source.bytes && end > to) fill(gpu, to, source.bytes, size, round_up(end - to, size));
+  const char* const source = reach_all(gpu, pattern, size, right::read);
+  if (source && size && end > to) fill(gpu, to, source, size, round_up(end - to, size));
 }
 
 // The buffer is one of four arguments, for bytes, shorts, ints and longs: the one that is not null.
@@ -61,9 +63,10 @@ void fill_buffer_2d(u32 gpu, kernel_arguments* given) {
   const u64 pattern = given->next<u64>(), size = given->next<u32>() * unit;
   const u64 origin = given->next<u64>(), width = given->next<u64>(), height = given->next<u64>();
   const u64 pitch = given->next<u64>();
-  const auto source = reach(gpu, pattern, size, right::read);
-  for (u64 y = 0; source.bytes && y < height; y++)
-    fill(gpu, to + (origin + y * pitch) * unit, source.bytes, size, width * size);
+  const char* const source = reach_all(gpu, pattern, size, right::read);
+  bool reached_all = source != nullptr;
+  for (u64 y = 0; reached_all && y < height; y++)
+    reached_all = fill(gpu, to + (origin + y * pitch) * unit, source, size, width * size);
 }
 
 void copy_buffer(u32 gpu, kernel_arguments* given) {
@@ -86,10 +89,11 @@ void copy_rectangle(u32 gpu, kernel_arguments* given, u64 unit) {
   given->align(32);
   const auto source = given->next<copy_side>(), target = given->next<copy_side>();
   const auto width = given->next<u64>(), height = given->next<u64>(), depth = given->next<u64>();
+  bool reached_all = true;
   for (u64 z = 0; z < depth; z++)
-    for (u64 y = 0; y < height; y++)
-      copy(gpu, to + (target.origin + z * target.slice + y * target.pitch) * unit,
-           from + (source.origin + z * source.slice + y * source.pitch) * unit, width * unit);
+    for (u64 y = 0; y < height && reached_all; y++)
+      reached_all = copy(gpu, to + (target.origin + z * target.slice + y * target.pitch) * unit,
+                         from + (source.origin + z * source.slice + y * source.pitch) * unit, width * unit);
 }
 
 void write_value(u32 gpu, kernel_arguments* given) {
@@ -133,10 +137,11 @@ void run_kernel(u32 gpu, const dispatch_packet& packet) {
   const std::string name = name_of(packet.object);
   log(2, "gpu %u runs kernel %s", gpu, name.c_str());
   if (name == "__amd_rocclr_initHeap" || name == "__amd_rocclr_gwsInit") return;
-  const auto arguments =
-      packet.arguments ? reach(gpu, packet.arguments, 256, right::read) : reached{nullptr, 0};
+  const auto arguments = packet.arguments
+                             ? reach(gpu, packet.arguments, kernel_arguments::size_max, right::read)
+                             : reached{nullptr, 0};
   if (!arguments.bytes) return not_run(name);
-  kernel_arguments given(arguments.bytes);
+  kernel_arguments given(arguments.bytes, arguments.size);
   if (name == "__amd_rocclr_fillBufferAligned")
     fill_buffer(gpu, &given);
   else if (name == "__amd_rocclr_fillBufferAligned2D")
@@ -151,7 +156,7 @@ void run_kernel(u32 gpu, const dispatch_packet& packet) {
     copy_rectangle(gpu, &given, 4);
   else if (name == "__amd_rocclr_streamOpsWrite")
     write_value(gpu, &given);
-  else if (!name.empty() || !run_unnamed(gpu, arguments.bytes))
+  else if (!name.empty() || !run_unnamed(gpu, given.bytes()))
     not_run(name);
 }
 

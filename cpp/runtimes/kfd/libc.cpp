@@ -169,15 +169,19 @@ KFDSIM_EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
   }
 }
 
-// For a descriptor of the driver, the offset identifies memory, of this process or of another.
+// For a descriptor of the driver, the offset is the place of a memory, of this process or of another.
 KFDSIM_EXPORT void* mmap(void* address, size_t size, int protection, int flags, int descriptor,
                          off_t offset) noexcept {
   const int driver = driver_of(descriptor);
   if (driver == control || driver >= 0) {
     const std::lock_guard lock(mutex());
-    const auto [memory, inside] = memory_at(static_cast<u64>(offset));
-    descriptor = memory ? memory->file : machine().memory;
-    offset = static_cast<off_t>(memory ? memory->offset + inside : inside);
+    const auto part = file_at(static_cast<u64>(offset), size);
+    if (!part) {
+      errno = EINVAL;
+      return MAP_FAILED;
+    }
+    descriptor = part->file;
+    offset = part->offset;
   }
   return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, descriptor, offset));
 }

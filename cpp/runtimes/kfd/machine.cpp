@@ -22,9 +22,7 @@
 namespace kfdsim {
 namespace {
 
-constexpr u64 first_offset = 1 << 20;
-constexpr off_t memory_file_bytes = off_t{1} << 45;  // sparse: only what is written takes memory
-constexpr u64 doorbell_bytes = 2 * page_bytes;
+constexpr u64 first_doorbells = 1 << 20;
 
 machine_state* the_machine = nullptr;  // never destroyed: threads use it while the process exits
 
@@ -60,8 +58,8 @@ gpu_state gpu_at(const std::string& node, u32 id, machine_state& made) {
   gpu.minor = static_cast<int>(property(node + "/properties", "drm_render_minor"));
   gpu.device_id = static_cast<u32>(property(node + "/properties", "device_id"));
   gpu.integrated = property(node + "/driver", "integrated") != 0;
-  gpu.doorbells = made.memory_end = round_up(made.memory_end, doorbell_bytes);
-  made.memory_end += doorbell_bytes;
+  gpu.doorbells = made.first_place;
+  made.first_place += doorbell_bytes;
   return gpu;
 }
 
@@ -85,11 +83,12 @@ machine_state* new_machine() {
   auto* const made = new machine_state;
   made->process = getpid();
   made->memory = static_cast<int>(syscall(SYS_memfd_create, "kfdsim-memory", MFD_CLOEXEC));
-  made->memory_end = first_offset;
-  if (ftruncate(made->memory, memory_file_bytes) != 0)
-    log(0, "cannot make a memory file of %lld bytes: %s", static_cast<long long>(memory_file_bytes),
+  if (ftruncate(made->memory, static_cast<off_t>(memory_file_bytes)) != 0)
+    log(0, "cannot make a memory file of %llu bytes: %s", static_cast<unsigned long long>(memory_file_bytes),
         std::strerror(errno));
+  made->first_place = first_doorbells;
   read_topology(*made);
+  made->next_place = made->first_place = round_up(made->first_place, big_page_bytes);
   if (made->gpus.empty()) log(0, "KFDSIM_MACHINE=%s describes no GPU", folder().c_str());
   if (the_machine) {  // a forked child has its parent's descriptors, which the driver refuses
     for (const auto& [descriptor, file] : the_machine->descriptors)

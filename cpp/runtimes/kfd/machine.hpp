@@ -5,9 +5,9 @@
 //   ioctls.*     the ioctls of /dev/kfd            managed.*      the ioctls for managed memory
 //   drm.cpp      libdrm_amdgpu's functions         events.*       events of the driver, signals of HSA
 //   queues.*     aql.cpp and sdma.cpp: packets     kernels.*      the kernels that AMD's libraries launch
-//   machine.*    the GPUs and all that is alive    memory.*       physical memory, and sharing it between
-//   processes page_tables.*  what a GPU can access, page faults faults.*     rules of KFDSIM_FAIL ledger.*,
-//   tools.cpp   kfdsim.h
+//   machine.*    the GPUs and all that is alive    memory.*       physical memory, shared between processes
+//   page_tables.*  what a GPU can access           faults.*       rules of KFDSIM_FAIL
+//   program_memory.*  the program's own memory     ledger.*, tools.cpp   kfdsim.h
 //
 // This file: the driver as one process sees it. All of it is used under mutex().
 #pragma once
@@ -30,6 +30,8 @@ namespace kfdsim {
 
 inline constexpr u64 page_bytes = 4096;
 inline constexpr u64 big_page_bytes = 2 << 20;
+inline constexpr u64 doorbell_bytes = 2 * page_bytes;
+inline constexpr u64 memory_file_bytes = 1ull << 47;  ///< as much as a process can map; it is sparse
 
 constexpr u64 round_up(u64 value, u64 unit) { return (value + unit - 1) / unit * unit; }
 
@@ -40,7 +42,7 @@ struct gpu_state {
   int minor = 0;  ///< of /dev/dri/renderD<minor>
   u32 device_id = 0;
   bool integrated = false;  ///< an APU: its memory is the host's
-  u64 doorbells = 0;        ///< offset of their pages in the memory file
+  u64 doorbells = 0;        ///< the place of their pages in the memory file
   u64 used = 0;
   u64 used_in_big_pages = 0;
   std::set<u32> doorbells_taken;
@@ -50,18 +52,16 @@ struct gpu_state {
 /// memory has files of its own, which other processes can open too, and so has exported memory. Registered
 /// memory stays at the program's address.
 struct physical {
-  u64 id = 0;
   u64 size = 0;
   u32 flags = 0;  ///< memory_flag
   u32 gpu = 0;
   int file = -1;
-  u64 offset = 0;
+  u64 place = 0;       ///< the offset for mmap with a descriptor of the driver; also that in the memory file
   u64 registered = 0;  ///< the program's own address, or 0
   bool counted = false;
   bool shareable = false;  ///< has a file of its own: its bytes live as long as a descriptor
   bool foreign = false;    ///< another process made it
   u64 inode = 0;           ///< of a file of its own
-  u64 moved_from = 0;      ///< where in the memory file it was until it was exported
   int references = 1;
   char* view = nullptr;
 };
@@ -115,16 +115,16 @@ struct open_driver_file {
 struct machine_state {
   pid_t process = 0;
   std::vector<gpu_state> gpus;
-  int memory = -1;  ///< the memory file
-  u64 memory_end = 0;
+  int memory = -1;                  ///< the memory file
+  u64 first_place = 0;              ///< behind the doorbells
+  u64 next_place = 0;               ///< where a place is looked for first
+  std::map<u64, physical*> places;  ///< taken ones
   u64 host_limit = 0;
   u64 host_used = 0;
   bool xnack = false;
   std::map<int, open_driver_file> descriptors;
   std::map<u64, allocation> allocations;
   u64 next_handle = 0x1000;
-  std::map<u64, physical*> memories;
-  u64 next_memory = 1;
   std::map<u64, physical*> shareable;    ///< by inode
   std::vector<physical*> only_exported;  ///< freed here, kept by a descriptor or another process
   std::vector<page_table> page_tables;

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "log.hpp"
+#include "program_memory.hpp"
 
 namespace kfdsim {
 
@@ -16,7 +14,7 @@ using range_table = std::map<u64, managed_range>;
 
 bool has(u64 bits, u32 gpu) { return bits >> gpu & 1; }
 
-u64 all_gpus() { return (1ull << machine().gpus.size()) - 1; }
+u64 all_gpus() { return ~0ull >> (64 - machine().gpus.size()); }
 
 // Splits the range that contains `at`, so that one begins there.
 void split(range_table* ranges, u64 at) {
@@ -184,41 +182,23 @@ int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const hos
 
 }  // namespace
 
-host_range inspect(u64 start, u64 size) {
-  host_range found;
-  FILE* maps = fopen("/proc/self/maps", "r");
-  if (!maps) return found;
-  char line[512];
-  u64 next = start;
-  while (next < start + size && fgets(line, sizeof line, maps)) {
-    char* rest = nullptr;  // "7f0000000000-7f0000200000 rw-s ..."
-    const u64 begin = std::strtoull(line, &rest, 16);
-    const u64 end = *rest == '-' ? std::strtoull(rest + 1, &rest, 16) : 0;
-    if (end <= next) continue;
-    if (begin > next) break;
-    if (rest[0] != ' ' || rest[1] != 'r') found.readable = false;
-    if (strstr(line, "memfd:kfdsim-")) found.of_devices = true;
-    next = end;
-  }
-  fclose(maps);
-  found.present = next >= start + size;
-  return found;
-}
-
 bool managed_accessible(u32 gpu, u64 address) {
   const range_table& ranges = machine().managed;
   const auto next = ranges.upper_bound(address);
-  if (next == ranges.begin() || std::prev(next)->second.last < address) return machine().xnack;
+  if (next == ranges.begin() || std::prev(next)->second.last < address)
+    return machine().xnack && is_mapped(address);
   const managed_range& range = std::prev(next)->second;
   return has(range.access | range.access_in_place, gpu);
 }
 
-int managed_call(kfd_ioctl_svm_args& arguments) {
-  const u64 start = arguments.start_addr, size = arguments.size;
-  if (!start || !size || (start | size) % page_bytes) return EINVAL;
+int managed_call(kfd_ioctl_svm_args* arguments, u64 bytes) {
+  const u64 start = arguments->start_addr, size = arguments->size;
+  const u64 attributes_end = sizeof *arguments + arguments->nattr * sizeof(kfd_ioctl_svm_attribute);
+  if (!start || !size || (start | size) % page_bytes || start > ~size || attributes_end > bytes)
+    return EINVAL;
   const host_range memory = inspect(start, size);
-  return arguments.op == svm_op_set ? set_attributes(&arguments, start, start + size - 1, memory)
-                                    : get_attributes(&arguments, start, start + size - 1, memory);
+  return arguments->op == svm_op_set ? set_attributes(arguments, start, start + size - 1, memory)
+                                     : get_attributes(arguments, start, start + size - 1, memory);
 }
 
 void forget_managed(u64 start, u64 size) {

@@ -6,17 +6,9 @@
 
 namespace kfdsim {
 
-/// What /proc/self/maps says of a range.
-struct host_range {
-  bool present = true;
-  bool readable = true;
-  bool of_devices = false;  ///< some of it is a GPU's memory
-};
-[[nodiscard]] host_range inspect(u64 start, u64 size);
-
 [[nodiscard]] bool managed_accessible(u32 gpu, u64 address);
-/// 0, or an errno.
-[[nodiscard]] int managed_call(kfd_ioctl_svm_args& arguments);
+/// The attributes follow the arguments; all have `bytes`. Returns 0, or an errno.
+[[nodiscard]] int managed_call(kfd_ioctl_svm_args* arguments, u64 bytes);
 /// Removes the attributes of unmapped memory.
 void forget_managed(u64 start, u64 size);
 

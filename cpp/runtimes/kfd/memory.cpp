@@ -9,11 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "log.hpp"
+#include "program_memory.hpp"
 
 namespace kfdsim {
 namespace {
@@ -22,10 +23,33 @@ constexpr u64 dmabuf_magic = 0x6675626d64736b66;
 
 off_t at(u64 offset) { return static_cast<off_t>(offset); }
 
-// In an offset for mmap: this bit, the memory's id, and an offset in it. Without the bit it is an offset in
-// the memory file.
-constexpr u64 own_file = 1ull << 62;
-constexpr int id_shift = 40;
+// A file that keeps its size: no process that has the descriptor makes another's access end beyond it.
+constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+u64 end_of(const physical& memory) { return memory.place + round_up(memory.size, big_page_bytes); }
+
+off_t offset_in_file(const physical& memory) { return memory.shareable ? 0 : at(memory.place); }
+
+// The first place at or behind `from` with so many bytes; 0: there is none.
+u64 gap_behind(u64 from, u64 size) {
+  const auto& places = machine().places;
+  auto next = places.lower_bound(from);
+  if (next != places.begin()) from = std::max(from, end_of(*std::prev(next)->second));
+  for (; next != places.end() && next->first - from < size; ++next) from = end_of(*next->second);
+  return memory_file_bytes - from < size ? 0 : from;
+}
+
+// Gives the memory a place. Places are used in turn, so that an address whose memory was freed does not show
+// the bytes of the next memory.
+bool take_place(physical* memory) {
+  auto& here = machine();
+  memory->place = gap_behind(here.next_place, memory->size);
+  if (!memory->place) memory->place = gap_behind(here.first_place, memory->size);
+  if (!memory->place) return false;
+  here.places[memory->place] = memory;
+  here.next_place = end_of(*memory);
+  return true;
+}
 
 bool lock(int descriptor, short type) {
   struct flock wanted {};
@@ -71,26 +95,14 @@ struct seen {
 std::vector<seen> seen_between(u64 first, u64 end) {
   std::vector<seen> found;
   struct stat file {};
-  FILE* const maps = fopen("/proc/self/maps", "re");
-  if (!maps || fstat(machine().memory, &file) != 0) return found;
-  char line[512];
-  while (fgets(line, sizeof line, maps)) {
-    char* rest = line;  // begin-last rights offset device inode path
-    const u64 begin = std::strtoull(rest, &rest, 16);
-    const u64 last = std::strtoull(rest + 1, &rest, 16);
-    const char* const rights = rest + 1;
-    const u64 offset = std::strtoull(rights + std::strlen("rwxp"), &rest, 16);
-    rest = std::strchr(rest + 1, ' ');
-    const bool is_ours =
-        rest && std::strtoull(rest, nullptr, 10) == file.st_ino && std::strstr(rest, "memfd:kfdsim-memory");
-    if (!is_ours) continue;
-    const u64 low = std::max<u64>(offset, first), high = std::min<u64>(offset + (last - begin), end);
-    if (low >= high) continue;
-    const int protection = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
-                           (rights[2] == 'x' ? PROT_EXEC : 0);
-    found.push_back({begin + (low - offset), high - low, low, protection});
+  if (fstat(machine().memory, &file) != 0) return found;
+  map_reader maps;
+  for (map_line line; maps.next(&line);) {
+    if (line.inode != file.st_ino || std::strncmp(line.path, "/memfd:kfdsim-memory", 20) != 0) continue;
+    const u64 low = std::max(line.offset, first);
+    const u64 high = std::min(line.offset + (line.end - line.begin), end);
+    if (low < high) found.push_back({line.begin + (low - line.offset), high - low, low, line.protection});
   }
-  fclose(maps);
   return found;
 }
 
@@ -115,10 +127,9 @@ bool copy_written(u64 first, u64 end, const char* bytes, int to) {
 // not give away all else. What the program writes at this very moment may be lost, which no program can rely
 // on.
 bool move_to_own_file(physical* memory) {
-  const u64 first = memory->offset, end = first + memory->size;
+  const u64 first = memory->place, end = first + memory->size;
   const char* const bytes = view(memory);
   if (!bytes || !make_shareable(memory)) return false;
-  memory->moved_from = first;
   bool done = copy_written(first, end, bytes, memory->file);
   for (const auto& one : seen_between(first, end)) {
     void* const address = reinterpret_cast<void*>(one.address);
@@ -139,10 +150,10 @@ void drop(physical* memory) {
   if (memory->shareable) {
     syscall(SYS_close, memory->file);
     here.shareable.erase(memory->inode);
-  } else if (memory->counted && !memory->registered) {
-    fallocate(memory->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at(memory->offset), at(memory->size));
+  } else if (memory->counted && memory->place) {
+    fallocate(memory->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at(memory->place), at(memory->size));
   }
-  here.memories.erase(memory->id);
+  here.places.erase(memory->place);
   delete memory;
 }
 
@@ -150,38 +161,34 @@ void drop(physical* memory) {
 
 physical* new_record(u64 size, u32 flags, u32 gpu) {
   auto* const memory = new physical;
-  memory->id = machine().next_memory++;
   memory->size = size;
   memory->flags = flags;
   memory->gpu = gpu;
-  machine().memories[memory->id] = memory;
   return memory;
 }
 
-physical* new_memory(u64 size, u32 flags, u32 gpu) {
-  auto& here = machine();
-  auto* const memory = new_record(size, flags, gpu);
-  memory->file = here.memory;
-  memory->offset = round_up(here.memory_end, big_page_bytes);
-  here.memory_end = memory->offset + size;
-  return memory;
+bool make_present(physical* memory) {
+  if (!take_place(memory)) return false;
+  memory->file = machine().memory;
+  return true;
 }
 
 bool make_shareable(physical* memory) {
   const dmabuf shared{dmabuf_magic, memory->size, machine().gpus[memory->gpu].id, memory->flags};
-  const int file = static_cast<int>(syscall(SYS_memfd_create, "kfdsim-dmabuf", MFD_CLOEXEC));
+  const int file =
+      static_cast<int>(syscall(SYS_memfd_create, "kfdsim-dmabuf", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file < 0) return false;
   struct stat named {};
   if (ftruncate(file, at(memory->size + page_bytes)) != 0 ||
       pwrite(file, &shared, sizeof shared, at(memory->size)) != static_cast<ssize_t>(sizeof shared) ||
-      fstat(file, &named) != 0) {
+      fcntl(file, F_ADD_SEALS, seals) != 0 || fstat(file, &named) != 0 ||
+      (!memory->place && !take_place(memory))) {
     const int error = errno;
     syscall(SYS_close, file);
     errno = error;
     return false;
   }
   memory->file = file;
-  memory->offset = 0;
   memory->shareable = true;
   memory->inode = named.st_ino;
   machine().shareable[memory->inode] = memory;
@@ -208,7 +215,7 @@ char* view(physical* memory) {
   if (memory->registered) return reinterpret_cast<char*>(memory->registered);
   if (!memory->view) {
     void* const seen = mmap(nullptr, memory->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                            memory->file, at(memory->offset));
+                            memory->file, offset_in_file(*memory));
     if (seen == MAP_FAILED) {
       log(0, "cannot map memory of %llu bytes: %s", static_cast<unsigned long long>(memory->size),
           std::strerror(errno));
@@ -240,21 +247,16 @@ void free_unshared() {
   for (auto* const memory : dropped) drop(memory);
 }
 
-u64 mmap_offset(const physical& memory) {
-  return memory.shareable ? own_file | memory.id << id_shift : memory.offset;
-}
-
-std::pair<const physical*, u64> memory_at(u64 offset) {
-  if (!(offset & own_file)) {
-    for (const auto& [inode, memory] : machine().shareable) {
-      if (memory->moved_from && offset - memory->moved_from < memory->size)
-        return {memory, offset - memory->moved_from};
-    }
-    return {nullptr, offset};
-  }
-  const auto found = machine().memories.find((offset & ~own_file) >> id_shift);
-  const u64 inside = offset % (1ull << id_shift);
-  return {found == machine().memories.end() ? nullptr : found->second, inside};
+std::optional<file_part> file_at(u64 place, u64 size) {
+  auto& here = machine();
+  if (place < here.first_place)  // doorbells
+    return size <= here.first_place - place ? std::optional(file_part{here.memory, at(place)}) : std::nullopt;
+  const auto next = here.places.upper_bound(place);
+  if (next == here.places.begin()) return std::nullopt;
+  const physical& memory = *std::prev(next)->second;
+  const u64 inside = place - memory.place, whole = round_up(memory.size, page_bytes);
+  if (inside >= whole || size > whole - inside) return std::nullopt;
+  return file_part{memory.file, offset_in_file(memory) + at(inside)};
 }
 
 int export_memory(physical* memory) {
@@ -271,10 +273,10 @@ int export_memory(physical* memory) {
 
 bool read_dmabuf(int descriptor, dmabuf* out) {
   struct stat file {};
-  if (fstat(descriptor, &file) != 0) return false;
-  return pread(descriptor, out, sizeof *out, file.st_size - off_t{page_bytes}) ==
-             static_cast<ssize_t>(sizeof *out) &&
-         out->magic == dmabuf_magic;
+  if (fstat(descriptor, &file) != 0 || (fcntl(descriptor, F_GET_SEALS) & seals) != seals) return false;
+  const off_t described_at = file.st_size - off_t{page_bytes};
+  return pread(descriptor, out, sizeof *out, described_at) == static_cast<ssize_t>(sizeof *out) &&
+         out->magic == dmabuf_magic && out->size && at(out->size) == described_at;
 }
 
 physical* import_memory(int descriptor, const dmabuf& shared) {
@@ -291,6 +293,11 @@ physical* import_memory(int descriptor, const dmabuf& shared) {
   const int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);  // the same open file, and so the same lock
   if (kept < 0) return nullptr;
   auto* const memory = new_record(shared.size, shared.flags, static_cast<u32>(gpu));
+  if (!take_place(memory)) {
+    syscall(SYS_close, kept);
+    delete memory;
+    return nullptr;
+  }
   memory->file = kept;
   memory->shareable = memory->foreign = true;
   memory->inode = named.st_ino;

@@ -5,16 +5,19 @@
 // it.
 #pragma once
 
+#include <optional>
+
 #include "machine.hpp"
 
 namespace kfdsim {
 
-/// A record with a part of the memory file; nothing is written, so it uses no memory yet.
-[[nodiscard]] physical* new_memory(u64 size, u32 flags, u32 gpu);
-/// Makes a file of its own for a record without memory. Returns false, and errno, if that fails.
-[[nodiscard]] bool make_shareable(physical* memory);
 /// A record without memory.
 [[nodiscard]] physical* new_record(u64 size, u32 flags, u32 gpu);
+/// Gives a record a part of the memory file; nothing is written, so it uses no memory yet. Returns false if
+/// there is no place for it.
+[[nodiscard]] bool make_present(physical* memory);
+/// Gives a record a file of its own. Returns false, and errno, if that fails.
+[[nodiscard]] bool make_shareable(physical* memory);
 /// Drops a reference. The memory is freed with the last reference and the last descriptor.
 void put(physical* memory);
 /// Maps the memory in this process; null if that fails.
@@ -24,10 +27,13 @@ void put(physical* memory);
 /// Frees memory that was kept only for descriptors that are closed now.
 void free_unshared();
 
-/// The offset of a memory for mmap with a descriptor of the driver.
-[[nodiscard]] u64 mmap_offset(const physical& memory);
-/// The memory at such an offset, and the offset in it; null: the memory file.
-[[nodiscard]] std::pair<const physical*, u64> memory_at(u64 offset);
+/// What mmap with a descriptor of the driver shows.
+struct file_part {
+  int file;
+  off_t offset;
+};
+/// Nothing where no memory has so many bytes at that place.
+[[nodiscard]] std::optional<file_part> file_at(u64 place, u64 size);
 
 struct dmabuf {
   u64 magic;

@@ -51,6 +51,28 @@ reached reach(u32 gpu, u64 address, u64 wanted, right needed) {
   return page_fault(gpu, address, needed, "nothing is mapped there for it");
 }
 
+char* reach_all(u32 gpu, u64 address, u64 size, right needed, u64 alignment) {
+  if (address % alignment) {
+    page_fault(gpu, address, needed, "the address is not aligned");
+    return nullptr;
+  }
+  const auto found = reach(gpu, address, size, needed);
+  if (!found.bytes || found.size == size) return found.bytes;
+  page_fault(gpu, address + found.size, needed, "other memory begins there");
+  return nullptr;
+}
+
+mapped_memory mapped_at(u32 gpu, u64 address, u64 size) {
+  const auto& table = machine().page_tables[gpu];
+  const auto entry = entry_at(table, address);
+  if (entry == table.end()) return {nullptr, nullptr};
+  const auto& [begin, mapped] = *entry;
+  const u64 inside = address - begin;
+  const bool whole = mapped.readable && mapped.writable && mapped.size - inside >= size;
+  char* const bytes = whole ? view(mapped.memory) : nullptr;
+  return {mapped.memory, bytes ? bytes + mapped.offset + inside : nullptr};
+}
+
 bool copy(u32 gpu, u64 to, u64 from, u64 size) {
   while (size > 0) {
     const auto target = reach(gpu, to, size, right::write);
@@ -66,6 +88,7 @@ bool copy(u32 gpu, u64 to, u64 from, u64 size) {
 }
 
 bool fill(u32 gpu, u64 to, const void* pattern, u64 pattern_size, u64 size) {
+  if (!pattern_size) return false;
   const auto* const bytes = static_cast<const u8*>(pattern);
   const bool uniform = std::all_of(bytes, bytes + pattern_size, [&](u8 byte) { return byte == bytes[0]; });
   for (u64 done = 0; done < size;) {

@@ -14,6 +14,19 @@ struct reached {
 };
 /// A page fault ends the process as on hardware, or is counted with KFDSIM_ON_FAULT=count.
 [[nodiscard]] reached reach(u32 gpu, u64 address, u64 wanted, right needed);
+/// The same for bytes that lie together, at a multiple of `alignment`; null: a page fault.
+[[nodiscard]] char* reach_all(u32 gpu, u64 address, u64 size, right needed, u64 alignment = 1);
+template <class T>
+[[nodiscard]] T* reach_object(u32 gpu, u64 address, right needed) {
+  return reinterpret_cast<T*>(reach_all(gpu, address, sizeof(T), needed, alignof(T)));
+}
+/// Memory that a GPU has mapped for reading and writing; null bytes: it has not, which is no page fault.
+struct mapped_memory {
+  physical* memory;
+  char* bytes;
+};
+[[nodiscard]] mapped_memory mapped_at(u32 gpu, u64 address, u64 size);
+
 bool copy(u32 gpu, u64 to, u64 from, u64 size);
 bool fill(u32 gpu, u64 to, const void* pattern, u64 pattern_size, u64 size);
 

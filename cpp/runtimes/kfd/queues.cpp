@@ -11,11 +11,15 @@
 #include <thread>
 
 #include "machine.hpp"
+#include "memory.hpp"
+#include "page_tables.hpp"
 
 namespace kfdsim {
 namespace {
 
-constexpr u32 doorbells_max = 1024;  // of a GPU in a process
+constexpr u32 doorbells_max = doorbell_bytes / sizeof(u64);  // of a GPU in a process
+constexpr u32 ring_bytes_min = 1024;
+constexpr u32 priority_max = 15;
 
 // Never destroyed: the worker polls them while the process exits.
 auto& queues() {
@@ -49,6 +53,22 @@ bool work_once() {
   }
 }
 
+bool has_valid_properties(const kfd_ioctl_create_queue_args& wanted) {
+  const u32 size = wanted.ring_size;
+  const bool is_known = wanted.queue_type == queue_type_compute_aql || wanted.queue_type == queue_type_sdma ||
+                        wanted.queue_type == queue_type_sdma_xgmi;
+  return is_known && size >= ring_bytes_min && (size & (size - 1)) == 0 && wanted.queue_percentage <= 100 &&
+         wanted.queue_priority <= priority_max && wanted.ring_base_address % alignof(u64) == 0 &&
+         wanted.write_pointer_address % alignof(u64) == 0 && wanted.read_pointer_address % alignof(u64) == 0;
+}
+
+// A part of a queue, which the queue's GPU must have mapped, as Linux 6.12 demands; null: it has not.
+char* part_of(queue_state* queue, u64 address, u64 size) {
+  const auto [memory, bytes] = mapped_at(queue->gpu, address, size);
+  if (bytes) queue->held.push_back(memory);
+  return bytes;
+}
+
 // The worker blocks all signals: they must go to the program's threads.
 void start_working() {
   sigset_t all, before;
@@ -63,7 +83,7 @@ void start_working() {
 
 int create_queue(kfd_ioctl_create_queue_args& wanted) {
   const int index = gpu_of(wanted.gpu_id);
-  if (index < 0) return EINVAL;
+  if (index < 0 || !has_valid_properties(wanted)) return EINVAL;
   auto& gpu = machine().gpus[static_cast<u32>(index)];
   u32 doorbell = 0;
   while (gpu.doorbells_taken.count(doorbell)) ++doorbell;
@@ -71,10 +91,12 @@ int create_queue(kfd_ioctl_create_queue_args& wanted) {
   queue_state queue;
   queue.gpu = static_cast<u32>(index);
   queue.is_aql = wanted.queue_type == queue_type_compute_aql;
-  queue.ring = reinterpret_cast<char*>(wanted.ring_base_address);
   queue.ring_bytes = wanted.ring_size;
-  queue.write_pointer = reinterpret_cast<u64*>(wanted.write_pointer_address);
-  queue.read_pointer = reinterpret_cast<u64*>(wanted.read_pointer_address);
+  queue.ring = part_of(&queue, wanted.ring_base_address, wanted.ring_size);
+  queue.write_pointer = reinterpret_cast<u64*>(part_of(&queue, wanted.write_pointer_address, sizeof(u64)));
+  queue.read_pointer = reinterpret_cast<u64*>(part_of(&queue, wanted.read_pointer_address, sizeof(u64)));
+  if (!queue.ring || !queue.write_pointer || !queue.read_pointer) return EINVAL;
+  for (auto* const memory : queue.held) ++memory->references;
   queue.cursor = *queue.read_pointer;
   queue.doorbell = doorbell;
   gpu.doorbells_taken.insert(doorbell);
@@ -89,6 +111,7 @@ int destroy_queue(const kfd_ioctl_destroy_queue_args& wanted) {
   const auto found = queues().find(wanted.queue_id);
   if (found == queues().end()) return EINVAL;
   machine().gpus[found->second.gpu].doorbells_taken.erase(found->second.doorbell);
+  for (auto* const memory : found->second.held) put(memory);
   queues().erase(found);
   return 0;
 }

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <map>
+#include <vector>
 
-#include "abi.hpp"
+#include "machine.hpp"
 
 namespace kfdsim {
 
@@ -16,6 +17,7 @@ struct queue_state {
   u64* read_pointer = nullptr;
   u64 cursor = 0;
   u32 doorbell = 0;
+  std::vector<physical*> held;  ///< memory of the ring and the pointers, which stays as long as the queue
 };
 
 /// 0, or an errno.

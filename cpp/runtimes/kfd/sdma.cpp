@@ -64,8 +64,10 @@ u64 copy_rectangle(const sdma_packet& packet) {
   const u64 width = packet.bits(11, 0, 14) + 1;
   const u64 height = packet.bits(11, 16, 14) + 1;
   const u64 depth = packet.bits(12, 0, 11) + 1;
+  bool reached_all = true;
   for (u64 z = 0; z < depth; ++z) {
-    for (u64 y = 0; y < height; ++y) copy(packet.gpu, to.at(y, z, unit), from.at(y, z, unit), width << unit);
+    for (u64 y = 0; y < height && reached_all; ++y)
+      reached_all = copy(packet.gpu, to.at(y, z, unit), from.at(y, z, unit), width << unit);
   }
   return 13;
 }
@@ -92,23 +94,22 @@ bool holds(u64 condition, u32 value, u32 reference) {
 u64 poll_memory(const sdma_packet& packet) {
   constexpr u64 words = 6;
   if (!packet.bits(0, 31, 1)) return words;  // polls a register to flush a cache that does not exist here
-  const auto target = reach(packet.gpu, packet.address(1), sizeof(u32), right::read);
-  if (!target.bytes) return words;
-  const u32 value = __atomic_load_n(reinterpret_cast<u32*>(target.bytes), __ATOMIC_ACQUIRE) & packet.word[4];
+  const auto* const target = reach_object<u32>(packet.gpu, packet.address(1), right::read);
+  if (!target) return words;
+  const u32 value = __atomic_load_n(target, __ATOMIC_ACQUIRE) & packet.word[4];
   return holds(packet.bits(0, 28, 3), value, packet.word[3]) ? words : 0;
 }
 
 u64 write_fence(const sdma_packet& packet) {
-  const auto target = reach(packet.gpu, packet.address(1), sizeof(u32), right::write);
-  if (target.bytes) __atomic_store_n(reinterpret_cast<u32*>(target.bytes), packet.word[3], __ATOMIC_SEQ_CST);
+  auto* const target = reach_object<u32>(packet.gpu, packet.address(1), right::write);
+  if (target) __atomic_store_n(target, packet.word[3], __ATOMIC_SEQ_CST);
   return 4;
 }
 
 u64 add_atomically(const sdma_packet& packet) {
   if (packet.bits(0, 25, 7) != add_64) log(0, "an SDMA atomic %u is passed over", packet.word[0] >> 25);
-  const auto target = reach(packet.gpu, packet.address(1), sizeof(u64), right::write);
-  if (target.bytes)
-    __atomic_fetch_add(reinterpret_cast<u64*>(target.bytes), packet.address(3), __ATOMIC_SEQ_CST);
+  auto* const target = reach_object<u64>(packet.gpu, packet.address(1), right::write);
+  if (target) __atomic_fetch_add(target, packet.address(3), __ATOMIC_SEQ_CST);
   return 8;
 }
 
@@ -119,8 +120,8 @@ u64 fill_constant(const sdma_packet& packet) {
 }
 
 u64 write_timestamp(const sdma_packet& packet) {
-  const auto target = reach(packet.gpu, packet.address(1), sizeof(u64), right::write);
-  if (target.bytes) *reinterpret_cast<u64*>(target.bytes) = gpu_clock();
+  auto* const target = reach_object<u64>(packet.gpu, packet.address(1), right::write);
+  if (target) *target = gpu_clock();
   return 3;
 }
 
@@ -158,11 +159,12 @@ u64 run(const sdma_packet& packet) {
 }  // namespace
 
 bool sdma_step(queue_state& queue) {
-  if (queue.cursor >= __atomic_load_n(queue.write_pointer, __ATOMIC_ACQUIRE)) return false;
+  const u64 written = __atomic_load_n(queue.write_pointer, __ATOMIC_ACQUIRE);
+  if (queue.cursor >= written || written - queue.cursor > queue.ring_bytes) return false;
   sdma_packet packet{};
   packet.gpu = queue.gpu;
   for (u64 i = 0; i < std::size(packet.word); ++i) {  // a packet may wrap around the ring's end
-    const u64 at = (queue.cursor + i * sizeof(u32)) % queue.ring_bytes;
+    const u64 at = (queue.cursor / sizeof(u32) + i) * sizeof(u32) % queue.ring_bytes;
     std::memcpy(&packet.word[i], queue.ring + at, sizeof(u32));
   }
   const u64 words = run(packet);
