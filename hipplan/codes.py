@@ -93,6 +93,7 @@ CODES: dict[str, str] = {
     "HP413": "a file that cannot be written",
     "HP414": "a file that is not a record",
     "HP415": "an environment variable with a wrong value",
+    "HP416": "a file that is not safe to use",
     "HP420": "a change that this layout cannot make",
     "HP421": "contents that do not fit",
     "HP422": "a damaged file of tensors",

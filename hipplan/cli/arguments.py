@@ -258,7 +258,8 @@ def output_option(parser: Parser, metavar: str) -> None:
 
 
 def write_output(output: str, text: str, what: str) -> None:
-    """Writes a document to the file of --output, or to standard output for `-`. Raises PlanError (HP413)."""
+    """Writes a document to the file of --output, or to standard output for `-`. Raises PlanError (HP413,
+    HP416)."""
     if output == "-":
         print_document(text)
         return

@@ -5,89 +5,133 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import os
 import re
 import signal
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from hipplan.errors import Diagnostic, PlanError, reason_of
+from hipplan.files.places import Place, UnsafeFile, require_owner
 
 _PART = re.compile(r"\.hipplan-[0-9a-f]{16}\.part")
 _DESCRIPTORS = "/proc/self/fd"
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OWN = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/self/fd/[0-9]+")
+"""Names of what this process has open already, which may be anything."""
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ALL, _PRIVATE = 0o666, 0o600
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[int]:
+def replacing(path: str, *, private: bool = False) -> Iterator[int]:
     """The descriptor of a new file, which takes the place of `path` if nothing goes wrong.
 
-    A link stays one, and an old file's rights stay as they are. Raises OSError, also for what is no ordinary file.
+    An old file's rights stay as they are. private: only this user may open the new file, and what is there already is
+    replaced only if that is so for it, too. Raises OSError, also for what is no ordinary file; UnsafeFile for a link
+    and for a file of another user.
     """
-    rights = _rights(path)
-    target = Path(os.path.realpath(path))
-    _remove_stale(str(target.parent))
-    beside = _beside(target)
-    descriptor = _nameless(target.parent)
-    has_name = descriptor < 0
-    if has_name:
-        beside, descriptor = _new_beside(target)
-    try:
-        if rights is not None:
-            os.fchmod(descriptor, rights)
-        yield descriptor
-        if not has_name:  # any descriptor of a folder does: with one, links are followed to the file
-            os.link(f"{_DESCRIPTORS}/{descriptor}", beside, src_dir_fd=descriptor, follow_symlinks=True)
-        closing, descriptor = descriptor, -1
-        os.close(closing)  # where some file systems tell that the disk is full
-        beside.replace(target)
-    except BaseException:
-        if descriptor >= 0:
-            os.close(descriptor)
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
+    with Place(path) as place:
+        old = place.require_ours(private=private)
+        _remove_stale(place.folder)
+        part, descriptor = _new_part(place.folder, _PRIVATE if private else _ALL)
+        try:
+            if private:
+                _require_private(descriptor, path)
+            elif old is not None:
+                os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+            yield descriptor
+            if not part:  # any descriptor of a folder does: with one, links are followed to the file
+                part = _part()
+                unnamed = f"{_DESCRIPTORS}/{descriptor}"
+                os.link(unnamed, part, src_dir_fd=place.folder, dst_dir_fd=place.folder, follow_symlinks=True)
+            closing, descriptor = descriptor, -1
+            os.close(closing)  # where some file systems tell that the disk is full
+            place.require_ours(private=private)  # what is there may have come in the meantime
+            os.rename(part, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+        except BaseException:
+            if descriptor >= 0:
+                os.close(descriptor)
+            _unlink(part, place.folder)
+            raise
 
 
 def check_replacing(path: str, what: str) -> None:
-    """Raises PlanError (HP413) now where replacing() would raise, which may be hours later."""
+    """Raises PlanError (HP413, HP416) now where replacing() would raise, which may be hours later."""
     try:
-        _rights(path)
-        target = Path(os.path.realpath(path))
-        _remove_stale(str(target.parent))
-        beside = _beside(target)
-        os.close(os.open(beside, _NEW, 0o666))
-        beside.unlink(missing_ok=True)  # another process may have removed it as a leftover
+        with Place(path) as place:
+            place.require_ours()
+            part, descriptor = _named_part(place.folder, _ALL)
+            os.close(descriptor)
+            _unlink(part, place.folder)
     except (OSError, ValueError) as error:
         hint = "nothing was changed; name a file in a writable folder"
-        raise PlanError(_unwritten(path, what, error, hint)) from None
+        raise PlanError(unwritten(path, what, error, hint)) from None
 
 
 def write_document(path: str, text: str, what: str, *, in_place: bool = False) -> None:
-    """Writes a document as UTF-8. Raises PlanError (HP413).
+    """Writes a document as UTF-8. Raises PlanError (HP413, HP416).
 
     in_place: what was read from there is replaced. Otherwise a pipe or a device is written to, as a shell does.
     """
     try:
-        if _is_stream(path) and not in_place:
-            Path(path).write_bytes(text.encode())
-            return
-        with _replacing_whole(path) as descriptor:
+        stream = None if in_place else opened_stream(path)
+        with _replacing_whole(path) if stream is None else _closing(stream) as descriptor:
             left = memoryview(text.encode())
             while left:
                 left = left[os.write(descriptor, left) :]
     except (OSError, ValueError) as error:
-        raise PlanError(_unwritten(path, what, error)) from None
+        raise PlanError(unwritten(path, what, error)) from None
 
 
-def _unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagnostic:
-    return Diagnostic("HP413", f"{what} {path!r} cannot be written", why=reason_of(error), hint=hint)
+def opened_stream(path: str, flags: int = 0) -> int | None:
+    """A descriptor for writing to a pipe, a device, or what this process has open already, as /dev/stdout.
+
+    None: there is nothing, or a file. Raises OSError; UnsafeFile: the pipe belongs to another user.
+    """
+    try:
+        mode, is_own = os.stat(path).st_mode, bool(_OWN.fullmatch(path))  # noqa: PTH116
+    except OSError:
+        return None
+    if not is_own and not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
+        return None
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC | flags)
+    try:
+        status = os.fstat(descriptor)
+        if not is_own and not stat.S_ISCHR(status.st_mode):
+            require_owner(status, path)
+            if not stat.S_ISFIFO(status.st_mode):
+                raise OSError(errno.EINVAL, "it was replaced meanwhile", path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
-def _beside(target: Path) -> Path:
-    return target.with_name(f".hipplan-{os.urandom(8).hex()}.part")  # as short for the longest name
+def opened_in_place(path: str, flags: int) -> int:
+    """A descriptor for appending to a file of this user, which is made if there is none.
+
+    Raises OSError; UnsafeFile: it is a link, has other names, or belongs to another user.
+    """
+    with Place(path) as place:
+        try:
+            wanted = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags
+            descriptor = os.open(place.name, wanted, _ALL, dir_fd=place.folder)
+        except OSError as error:
+            raise place.refused_link() if error.errno == errno.ELOOP else error from None
+        try:
+            place.require_ours_open(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagnostic:
+    """HP416 where another user may have put there what is there, else HP413."""
+    unsafe = isinstance(error, UnsafeFile)
+    hint = error.hint if isinstance(error, UnsafeFile) else hint
+    code = "HP416" if unsafe else "HP413"
+    return Diagnostic(code, f"{what} {path!r} cannot be written".lstrip(), why=reason_of(error), hint=hint)
 
 
 @contextlib.contextmanager
@@ -101,67 +145,82 @@ def _replacing_whole(path: str) -> Iterator[int]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _nameless(folder: Path) -> int:
-    """A new file without a name, of which nothing is left when this process is killed. -1: the file system has none."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
-        if Path(f"{_DESCRIPTORS}/{descriptor}").exists():
-            return descriptor
-        os.close(descriptor)  # nothing can give it a name where there is no /proc
-    return -1
-
-
-def _new_beside(target: Path) -> tuple[Path, int]:
-    """A file that no other process removes as long as it is open."""
-    while True:
-        beside = _beside(target)
-        descriptor = os.open(beside, _NEW, 0o666)
-        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return beside, descriptor
-        os.close(descriptor)  # another process removed it before it was locked
-
-
-@functools.cache
-def _remove_stale(folder: str) -> None:
-    """What processes that were killed while they wrote a file have left in a folder; looked for once."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for part in [entry.path for entry in entries if _PART.fullmatch(entry.name)]:
-            with contextlib.suppress(OSError):
-                _remove_if_stale(part)
-
-
-def _remove_if_stale(part: str) -> None:
-    """A file of this user that no process holds. Raises OSError: it is not."""
-    descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
     try:
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            Path(part).unlink()
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _is_stream(path: str) -> bool:
-    try:
-        mode = Path(path).stat().st_mode
-    except FileNotFoundError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+def _part() -> str:
+    return f".hipplan-{os.urandom(8).hex()}.part"  # as short for the longest name
 
 
-def _rights(path: str) -> int | None:
-    """Of the file that is there, None if there is none."""
-    if not path or path.endswith("/"):
-        raise OSError(errno.EISDIR, "it names a folder", path)
+def _new_part(folder: int, mode: int) -> tuple[str, int]:
+    """A new file: name and descriptor. Without a name, if possible: nothing is left of it if this process is killed."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=folder)
+        if os.path.exists(f"{_DESCRIPTORS}/{descriptor}"):  # noqa: PTH110
+            return "", descriptor
+        os.close(descriptor)  # nothing can give it a name where there is no /proc
+    return _named_part(folder, mode)
+
+
+def _named_part(folder: int, mode: int) -> tuple[str, int]:
+    """A file that no other process removes as long as it is open."""
+    while True:
+        part = _part()
+        descriptor = os.open(part, _NEW, mode, dir_fd=folder)
+        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return part, descriptor
+        os.close(descriptor)  # another process removed it before it was locked
+
+
+def _unlink(part: str, folder: int) -> None:
+    if part:
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=folder)
+
+
+def _require_private(descriptor: int, path: str) -> None:
+    """Raises UnsafeFile where the file system has no owners or rights."""
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        why = "its file system does not keep a file from other users"
+        raise UnsafeFile(why, path, "name a file on another file system")
+
+
+_looked_through: set[tuple[int, int]] = set()
+"""Folders, by device and inode."""
+
+
+def _remove_stale(folder: int) -> None:
+    """What processes that were killed while they wrote a file have left in a folder; looked for once."""
+    status = os.fstat(folder)
+    if (status.st_dev, status.st_ino) in _looked_through:
+        return
+    _looked_through.add((status.st_dev, status.st_ino))
+    with contextlib.suppress(OSError):
+        readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            for part in filter(_PART.fullmatch, os.listdir(readable)):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    _remove_if_stale(part, folder)
+        finally:
+            os.close(readable)
+
+
+def _remove_if_stale(part: str, folder: int) -> None:
+    """A file of this user that no process holds. Raises OSError: it is not."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(part, flags, dir_fd=folder)
     try:
-        mode = Path(path).stat().st_mode
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file", path)
-    if not os.access(path, os.W_OK):  # a new file in its place would not ask
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
-    return stat.S_IMODE(mode)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(part, dir_fd=folder)
+    finally:
+        os.close(descriptor)

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from typing import Any
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, reason_of
-from hipplan.files.output import replacing
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.files.output import replacing, unwritten
 from hipplan.files.tensorfiles import Files, Rows
 from hipplan.layout.state import Checksums, State
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
@@ -62,8 +62,8 @@ class Mover:
         """The checksums that the filler computes -> their numbers."""
 
     def do(self, step: ContentStep) -> None:
-        """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413), a copy has
-        changed (HP443); OSError and ValueError for files that change while they are read."""
+        """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413, HP416), a copy
+        has changed (HP443); OSError and ValueError for files that change while they are read."""
         if isinstance(step, Save):
             self._save(step)
         elif isinstance(step, Digest):
@@ -121,8 +121,7 @@ class Mover:
         except (OSError, ValueError) as error:
             if error is self._callbacks.raised:
                 raise
-            summary = f"{step.file!r} cannot be written"
-            raise ApplyError(Diagnostic("HP413", summary, why=reason_of(error))) from None
+            raise ApplyError(unwritten(step.file, "", error)) from None
 
     def _write_to(self, step: Save, places: Iterable[tuple[int, int]]) -> None:
         for part, (descriptor, offset), summed in zip_longest(step.parts, places, step.sums):

@@ -128,7 +128,8 @@ class MovesBytes(InGroup):
     def save(self, name: str, path: str | os.PathLike[str], *, on_bytes: OnBytes | None = None) -> None:
         """Writes a buffer, region, tensor or mapping to a file: .npy, .safetensors (a region: all tensors), else bytes.
 
-        An old file of that name is replaced when the new one is complete, never before. Raises as fill() does.
+        An old file of that name is replaced when the new one is complete, never before. Raises as fill() does, and
+        ApplyError for a file that cannot be written (HP413), a link, or a file of another user (HP416).
         """
         with self._moves(name, on_bytes=on_bytes) as moves:
             moves.save(name, os.fspath(path))

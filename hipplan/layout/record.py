@@ -18,8 +18,9 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from hipplan import __version__
-from hipplan.errors import Diagnostic, RecordError, reason_of
+from hipplan.errors import RecordError
 from hipplan.files import strict_json
+from hipplan.files.output import opened_in_place, opened_stream, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
@@ -40,7 +41,7 @@ Owned = tuple[int, str, str]
 class Recorder:
     """Writes one record.
 
-    Raises RecordError (HP413) if the file cannot be written; its old content stays until `begin`.
+    Raises RecordError (HP413, HP416) if the file cannot be written; its old content stays until `begin`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -52,10 +53,9 @@ class Recorder:
             self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
             self._claim()
         except (OSError, ValueError) as error:
-            summary = f"the record {self.path!r} cannot be written"
             busy = isinstance(error, OSError) and error.errno == errno.EBUSY
             hint = f"nothing was done; name {'another file' if busy else 'a file in a folder that can be written'}"
-            raise RecordError(Diagnostic("HP413", summary, why=reason_of(error), hint=hint)) from None
+            raise RecordError(unwritten(self.path, "the record", error, hint)) from None
 
     def _claim(self) -> None:
         """Locks the file: two layouts that write to it would damage both records. Raises OSError."""
@@ -182,7 +182,7 @@ class Recorder:
 def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator[Recorder | None]:
     """A recorder for an apply of a plan, which also records why it was refused. None without a path.
 
-    Raises RecordError (HP413).
+    Raises RecordError (HP413, HP416).
     """
     recorder = None if path is None else Recorder(path)
     try:
@@ -193,9 +193,10 @@ def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator
         raise
 
 
-def _open(path: str, flags: int) -> int:
+def _open(path: str, _: int) -> int:
     # O_NONBLOCK: a pipe without a reader is an error at once, not a hang.
-    return os.open(path, flags | os.O_NONBLOCK, 0o666)
+    stream = opened_stream(path, os.O_NONBLOCK)
+    return opened_in_place(path, os.O_NONBLOCK) if stream is None else stream
 
 
 def _us(took_ns: int) -> float:

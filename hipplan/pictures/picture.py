@@ -47,7 +47,8 @@ class Picture:
         return page.replace("<!--SCRIPT-->", f"<script>\n{script}</script>").replace("<!--PICTURE-->", self.svg)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page or the SVG, as the file's name ends. Raises ValueError for another end, PlanError (HP413)."""
+        """Writes the page or the SVG, as the file's name ends. Raises ValueError for another end, PlanError (HP413,
+        HP416)."""
         name = os.fspath(path)
         ending = PurePath(name).suffix.lower()
         if ending not in (".svg", ".html", ".htm"):
