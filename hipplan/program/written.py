@@ -79,7 +79,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
+        try:
+            first = error.errors(include_url=False, include_input=False)[0]
+        except UnicodeEncodeError:  # pydantic cannot put half of a surrogate pair into its message
+            return "a text in it is not Unicode"
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return f"it lacks {error}" if isinstance(error, LookupError) else str(error)
 

@@ -131,6 +131,14 @@ def _places(data: Any) -> list[tuple[Any, Any]]:
     return [place for key in keys for place in ((data, key), *_places(data[key]))]
 
 
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    data = json.loads(write(hipplan.compile(ROOT / "plans" / "contents.yaml", "sim-2")))
+    next(iter(data["regions"].values()))["region"][1]["tensors"]["wq"]["dtype"] = "\ud800"
+
+    with pytest.raises(PlanError, match="not Unicode"):
+        read(json.dumps(data))
+
+
 @pytest.mark.parametrize("path", [ROOT / "plans" / "contents.yaml", ROOT / "plans" / "quickstart.yaml"], ids=str)
 def test_a_program_with_anything_wrong_in_it_is_read_or_refused(path: Path) -> None:
     """It raises no other error, whatever the text is."""
