@@ -113,5 +113,6 @@ CODES: dict[str, str] = {
     "HP453": "a holder that is in use",
     "HP454": "a holder that cannot be attached this way",
     "HP455": "a holder that does not answer",
+    "HP456": "a holder's name in doubt",
     "HP457": "a bug in a holder",
 }

@@ -2,7 +2,7 @@
 
 A holder that ended otherwise than by `hipplan down` is shown as failed, with the log that has the reason; `hipplan down
 NAME` removes it from the list. One that does not answer is shown as silent.
-Exit code: 0.
+Exit code: 0, 4 there may be holders that cannot be found: a folder for their sockets cannot be used.
 
 Examples:
   hipplan ps
@@ -17,8 +17,9 @@ from typing import Any
 
 from hipplan.cli.arguments import Parser, format_option
 from hipplan.cli.held import ago, place_of, state_of
-from hipplan.errors import HipplanError, printable
+from hipplan.errors import ExitCode, HipplanError, printable
 from hipplan.files import strict_json
+from hipplan.show.colours import show
 
 _SHOWN = 5
 
@@ -37,23 +38,30 @@ def run(given: Namespace) -> int:
         except HipplanError as error:
             why = error.diagnostics[0]
             holders.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
+    uncertain = names.uncertainty()
+    code = ExitCode.OK if uncertain is None else uncertain.exit_code
     if given.format == "json":
-        print(strict_json.document(holders=holders))
-        return 0
+        doubts = [] if uncertain is None else [diagnostic.to_json() for diagnostic in uncertain.diagnostics]
+        print(strict_json.document(holders=holders, diagnostics=doubts))
+    if uncertain is not None:
+        show(uncertain.diagnostics)
+    if given.format == "json":
+        return code
     for number, holder in enumerate(holders):
         if number:
             print()
         _print_holder(holder)
-    if not holders:
+    if not holders and uncertain is None:
         print("no holder of this user")
-    return 0
+    return code
 
 
 def _print_holder(holder: dict[str, Any]) -> None:
     name, state = holder["name"], holder["state"]
     if "generations" not in holder:
         print(printable(f"{name}: {state}{(holder.get('failed') and '; ' + holder['failed']) or ''}"))
-        print(printable(f"  log: {holder['log']}"))
+        if holder["log"]:
+            print(printable(f"  log: {holder['log']}"))
         return
     access = {"r": ", read-only", "rw": ", writable"}.get(holder["access"], "")
     print(printable(f"{name}: {state_of(holder)}, process {holder['pid']}, up for {ago(holder['since'])}{access}"))

@@ -8,6 +8,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from hipplan.holders.clients import Client
 from hipplan.processes.messages import ACCEPT_PAUSE_S
@@ -24,7 +25,7 @@ class Listener:
 
     def __init__(
         self,
-        listening: socket.socket,
+        listening: Sequence[socket.socket],
         selector: selectors.BaseSelector,
         *,
         on_request: Callable[[Client], None],
@@ -32,7 +33,7 @@ class Listener:
         on_deadline: Callable[[Client], None],
         on_disconnect: Callable[[Client], None],
     ) -> None:
-        """listening: the socket that clients connect to.
+        """listening: the sockets that clients connect to.
 
         Called with a client: on_request, when its request is received; on_attached, when it has received all
         descriptors; on_deadline, when its deadline has passed; on_disconnect, when its connection is closed.
@@ -44,7 +45,7 @@ class Listener:
         self._on_deadline, self._on_disconnect = on_deadline, on_disconnect
         self._paused_until: float | None = None
         """When to accept connections again, after this process ran out of descriptors."""
-        selector.register(listening, selectors.EVENT_READ, self._accept)
+        self._listen()
 
     def __iter__(self) -> Iterator[Client]:
         """Iterates over a copy, because clients may disconnect during the iteration."""
@@ -63,7 +64,7 @@ class Listener:
         now = time.monotonic()
         if self._paused_until is not None and self._paused_until <= now:
             self._paused_until = None
-            self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
+            self._listen()
         for client in self:
             if client.deadline is not None and client.deadline <= now:
                 self._on_deadline(client)
@@ -97,12 +98,17 @@ class Listener:
                     time.sleep(0 if client.exchange.done else LOOK_S)
             client.close()
 
-    def _accept(self) -> None:
+    def _listen(self) -> None:
+        for listening in self._listening:
+            self._selector.register(listening, selectors.EVENT_READ, partial(self._accept, listening))
+
+    def _accept(self, listening: socket.socket) -> None:
         try:
-            link, _ = self._listening.accept()
+            link, _ = listening.accept()
         except OSError as error:  # the client has disconnected already
             if error.errno in (errno.EMFILE, errno.ENFILE):  # the connection stays, and the selector reports it again
-                self._selector.unregister(self._listening)
+                for paused in self._listening:
+                    self._selector.unregister(paused)
                 self._paused_until = time.monotonic() + ACCEPT_PAUSE_S
             return
         link.setblocking(False)

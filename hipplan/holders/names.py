@@ -1,35 +1,32 @@
-"""Names of holders: a name belongs to one process of a user, and leads to its socket.
+"""Names of holders: a name belongs to one process of a user, and leads to its sockets.
 
-A holder has a socket, a lock file and a log in its user's folder. The kernel releases the lock when the process ends,
-so the name of a killed holder can be used at once.
+A holder has the lock of its name (guard.py), and a socket, a lock file and a log in its user's folder. The kernel
+releases both locks when the process ends, so the name of a killed holder can be used at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
-import select
+import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from hipplan.errors import Diagnostic, HeldError, reason_of
-from hipplan.processes.folders import folders, new_folder, opened, within
-from hipplan.processes.packets import Connection, is_same_user, new_socket
+from hipplan.holders import guard
+from hipplan.processes.folders import candidates, doubts, folders, new_folder, opened, within
+from hipplan.processes.packets import Connection, new_socket
 
 VARIABLE = "HIPPLAN_HOLDER"
 """The environment variable with the name of the holder that attach() uses by default."""
 _PREFIX, _LOCK, _LOG = "held-", ".lock", ".log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_QUEUE = 1024
-_KILLED_S = 2.0
-"""How long a killed process may take to end."""
-_HANG_UP_MS = 50
-"""Within this time the kernel closes a connection that a dying process has accepted."""
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock."""
 
@@ -46,63 +43,71 @@ class Name:
     """A name that this process owns until close()."""
 
     def __init__(self, name: str) -> None:
-        """Raises HeldError (HP451): another process owns the name, it is not valid, or there is no folder for it."""
+        """Raises HeldError: another process owns the name, it is not valid, or there is no folder for it (HP451); it
+        may have an owner that cannot be found (HP456). OSError: this process has no file descriptors left."""
         self.name = check(name)
+        self.log = ""
+        """The path of the log, for people; empty if the holder runs in the foreground."""
         try:
             self._take(name)
         except OSError as error:
-            why = f"{reason_of(error)}; searched {', '.join(folders())}"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            why = f"{reason_of(error)}; searched {', '.join(candidates())}"
             raise HeldError(Diagnostic("HP451", "there is no folder for holders", why=why)) from None
-        self.log = ""
-        """The path of the log, for people; empty if the holder runs in the foreground."""
 
     def _take(self, name: str) -> None:
         with ExitStack() as undo:
+            self._guard = undo.enter_context(guard.claim(name))
+            _require_certainty(name)
             self._folder = new_folder()
             undo.callback(os.close, self._folder)
-            self._lock = _locked(self._folder, f"{_PREFIX}{name}{_LOCK}")
+            self._lock = _locked(self._folder, name)
             undo.callback(os.close, self._lock)
-            if find(name) is not None:  # with its socket in a folder of another environment
-                raise _already_exists(name)
-            self.listening = undo.enter_context(new_socket())
-            self._unlink(_PREFIX + name)
-            self.listening.bind(within(self._folder, _PREFIX + name))
-            self.listening.listen(_QUEUE)
+            if (other := _in_folders(name)) is not None:  # with its socket in a folder of another environment
+                other.close()
+                raise guard.already_exists(name)
+            self._in_folder = undo.enter_context(new_socket())
+            self._unlink("")
+            self._in_folder.bind(within(self._folder, _PREFIX + name))
+            self._in_folder.listen(guard.QUEUE)
             undo.pop_all()
+
+    @property
+    def listening(self) -> Sequence[socket.socket]:
+        """The sockets on which clients connect."""
+        return self._guard, self._in_folder
 
     def close(self, *, keep_log: bool) -> None:
         """Remove the files of the name, so that find() does not find it. keep_log: the log has an error to read."""
-        self._unlink(_PREFIX + self.name)
-        if not keep_log:
-            self._unlink(f"{_PREFIX}{self.name}{_LOG}")
-        self._unlink(f"{_PREFIX}{self.name}{_LOCK}")
-        self.listening.close()
+        if _is_file(self._lock, self._folder, self.name):  # else they were removed, and may be another holder's now
+            for ending in ("", _LOCK) if keep_log else ("", _LOG, _LOCK):
+                self._unlink(ending)
+        self._in_folder.close()
         os.close(self._lock)
         os.close(self._folder)
+        self._guard.close()
 
-    def _unlink(self, name: str) -> None:
+    def _unlink(self, ending: str) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=self._folder)
+            os.unlink(f"{_PREFIX}{self.name}{ending}", dir_fd=self._folder)
 
 
 def _locked(folder: int, name: str) -> int:
     """Create and lock a lock file; returns its descriptor. It waits for a holder that was just killed.
 
-    Raises HeldError (HP451), OSError.
+    It counts among processes in different network namespaces that share the folder. Raises HeldError (HP451), OSError.
     """
-    holder, deadline = name.removeprefix(_PREFIX).removesuffix(_LOCK), time.monotonic() + _KILLED_S
+    file, deadline = f"{_PREFIX}{name}{_LOCK}", time.monotonic() + guard.KILLED_S
     while True:
-        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock), os.stat(name, dir_fd=folder, follow_symlinks=False)):
-                    return lock
+            if _is_file(lock, folder, name):
+                return lock
         except BlockingIOError:
             os.close(lock)
-            if time.monotonic() > deadline or _keeps_connections(folder, holder):
-                raise _already_exists(holder) from None
-            time.sleep(0.01)
+            guard.wait_for_end(name, guard.connected(name, within(folder, _PREFIX + name)), deadline)
             continue
         except BaseException:
             os.close(lock)
@@ -110,22 +115,12 @@ def _locked(folder: int, name: str) -> int:
         os.close(lock)  # its owner has just removed the file: retry
 
 
-def _keeps_connections(folder: int, name: str) -> bool:
-    """Whether a holder accepts a connection and keeps it open. A dying process may still accept one."""
-    connection = _connected(name, folder, _PREFIX + name)
-    if connection is None:
-        return False
-    try:
-        ready = select.poll()
-        ready.register(connection.link, select.POLLIN)
-        return not ready.poll(_HANG_UP_MS)
-    finally:
-        connection.close()
-
-
-def _already_exists(name: str) -> HeldError:
-    hint = f"choose another name, or: hipplan down {name}, hipplan replace {name} PLAN"
-    return HeldError(Diagnostic("HP451", f"a holder called '{name}' already exists", hint=hint))
+def _is_file(lock: int, folder: int, name: str) -> bool:
+    """Whether an open lock file is still the one of the name."""
+    with contextlib.suppress(FileNotFoundError):
+        there = os.stat(f"{_PREFIX}{name}{_LOCK}", dir_fd=folder, follow_symlinks=False)
+        return os.path.samestat(os.fstat(lock), there)
+    return False
 
 
 def log_of(folder: int, name: str) -> str:
@@ -144,8 +139,11 @@ def open_log(name: str) -> tuple[str, int]:
 
 
 def known() -> Iterator[tuple[str, str, bool]]:
-    """(name, log, whether it runs) of each holder of this user that runs, or that ended otherwise than by `down`."""
-    holders: dict[str, tuple[str, bool]] = {}
+    """(name, log, whether it runs) of each holder of this user that runs, or that ended otherwise than by `down`.
+
+    The log is empty if the holder's files were removed."""
+    claimed = {name for name in guard.claimed() if _NAME.fullmatch(name) and _is_ours(name)}
+    holders = dict.fromkeys(claimed, ("", True))
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
             files = set(os.listdir(folder))  # noqa: PTH208  # by descriptor: the path may lead elsewhere by now
@@ -156,6 +154,18 @@ def known() -> Iterator[tuple[str, str, bool]]:
                     holders[name] = log_of(folder, name), runs
     for name in sorted(holders):
         yield name, *holders[name]
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a process of this user has the lock of a name."""
+    try:
+        owner = guard.reach(name)
+    except HeldError as error:
+        return error.diagnostics[0].code != "HP456"
+    if owner is None:
+        return False
+    owner.close()
+    return True
 
 
 def _is_locked(folder: int, name: str) -> bool:
@@ -180,7 +190,7 @@ def remove_leftovers(name: str) -> bool:
         with contextlib.suppress(OSError), opened(path) as folder:
             if not {f"{_PREFIX}{name}{ending}" for ending in ("", _LOG)} & set(os.listdir(folder)):  # noqa: PTH208
                 continue
-            lock = _locked(folder, f"{_PREFIX}{name}{_LOCK}")
+            lock = _locked(folder, name)
             removed = True
             for ending in ("", _LOG, _LOCK):
                 with contextlib.suppress(OSError):
@@ -192,48 +202,45 @@ def remove_leftovers(name: str) -> bool:
 def find(name: str) -> Connection | None:
     """A connection to the holder with this name, or with this path of its socket; None: there is no such holder.
 
-    Raises HeldError (HP452): it belongs to another user, or accepts no connection.
+    Raises HeldError: it accepts no connection (HP452); its socket belongs to another user, or may be in a folder that
+    cannot be used (HP456).
     """
     if "/" in name:
         path = Path(name)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                return _connected(name, folder, path.name)
+                return guard.connected(name, within(folder, path.name))
             finally:
                 os.close(folder)
         return None
+    connection = _in_folders(check(name)) or guard.reach(name)
+    if connection is None:
+        _require_certainty(name)
+    return connection
+
+
+def _in_folders(name: str) -> Connection | None:
+    """A connection to the socket of a name in any folder."""
     for place in folders():
         with contextlib.suppress(OSError), opened(place) as folder:
-            if (connection := _connected(name, folder, _PREFIX + check(name))) is not None:
+            if (connection := guard.connected(name, within(folder, _PREFIX + name))) is not None:
                 return connection
     return None
 
 
-def _connected(name: str, folder: int, file: str) -> Connection | None:
-    """A connection to the socket with this file name; None: no process listens there. name: for errors."""
-    link = new_socket()
-    try:
-        deadline = time.monotonic() + 5.0
-        while True:
-            try:
-                link.connect(within(folder, file))
-                break
-            except BlockingIOError:  # its queue is full
-                if time.monotonic() > deadline:
-                    why = "it accepts no connection: it is stopped or busy"
-                    raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why)) from None
-                time.sleep(0.01)
-        if not is_same_user(link):
-            why = "its socket belongs to another user"
-            raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why))
-    except OSError:
-        link.close()
-        return None
-    except BaseException:
-        link.close()
-        raise
-    return Connection(link)
+def uncertainty(name: str = "") -> HeldError | None:
+    """The error (HP456) that a holder may have its socket where this process does not look; None if there is no doubt.
+
+    name: of that holder; empty: of any."""
+    why = "; ".join(doubts())
+    return guard.in_doubt(name, why, "if it is yours, move it away, or allow only yourself: chmod 700") if why else None
+
+
+def _require_certainty(name: str) -> None:
+    """Raises HeldError (HP456)."""
+    if (error := uncertainty(name)) is not None:
+        raise error
 
 
 def connect(name: str) -> Connection:

@@ -33,18 +33,49 @@ def _shared_prefix() -> str:
     return f"hipplan-{os.geteuid()}-"
 
 
-def folders() -> list[str]:
-    """All folders in which processes of this user may have sockets: HIPPLAN_SOCKETS alone, if it is set."""
+def candidates() -> list[str]:
+    """The folders that this user's processes use for sockets, as far as they exist: HIPPLAN_SOCKETS alone, if it is
+    set."""
     if only := os.environ.get(ONLY):
         return [only]
     paths = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
     with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
-        paths += sorted(
-            entry.path
-            for entry in entries
-            if entry.name.startswith(_shared_prefix()) and _is_ours(entry.stat(follow_symlinks=False))
-        )
+        shared = (entry.path for entry in entries if entry.name.startswith(_shared_prefix()))
+        paths += sorted(path for path in shared if _status(path).st_uid == os.geteuid())
     return paths
+
+
+def folders() -> list[str]:
+    """All folders in which processes of this user may have sockets, and which no other user can enter."""
+    return [path for path in candidates() if _is_ours(_status(path))]
+
+
+def doubts() -> list[str]:
+    """Why folders of this user that exist are not used. Processes that began earlier may have sockets in them."""
+    only = os.environ.get(ONLY)
+    if only and not os.path.isabs(only):  # noqa: PTH117
+        return [f"{ONLY} is not an absolute path: {only}"]
+    return [
+        f"{path} {_why_unusable(status)}"
+        for path in candidates()
+        if (status := _status(path)).st_mode and not _is_ours(status) and (only or status.st_uid == os.geteuid())
+    ]
+
+
+def _status(path: str) -> os.stat_result:
+    """Of the path itself, also if it is a link; all zero if there is nothing, or nothing that can be seen."""
+    try:
+        return os.lstat(path)
+    except (OSError, ValueError):
+        return os.stat_result([0] * 10)
+
+
+def _why_unusable(status: os.stat_result) -> str:
+    if not stat.S_ISDIR(status.st_mode):
+        return "is a link" if stat.S_ISLNK(status.st_mode) else "is not a folder"
+    if status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}"
+    return f"can be entered by other users: its mode is {stat.S_IMODE(status.st_mode):04o}"
 
 
 def _is_ours(status: os.stat_result) -> bool:
@@ -56,8 +87,8 @@ def opened(path: str) -> Iterator[int]:
     """Opens a folder that only this user can enter. Raises OSError if other users can."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if not _is_ours(os.fstat(folder)):
-            raise PermissionError(errno.EPERM, "other users can access it", path)
+        if not _is_ours(status := os.fstat(folder)):
+            raise PermissionError(errno.EPERM, f"it {_why_unusable(status)}", path)
         yield folder
     finally:
         os.close(folder)

@@ -195,7 +195,7 @@ def test_a_folder_that_other_users_may_enter_is_not_used(
     assert [*names.known()] == []
     with pytest.raises(HeldError) as caught:
         attach("w")
-    assert code(caught) == "HP452"
+    assert code(caught) == "HP456"
 
 
 @pytest.fixture

@@ -125,11 +125,14 @@ def test_hipplan_attach_waits_until_all_memory_is_filled(folder: Path, plan: Pat
 def test_a_name_without_a_usable_folder_is_an_error(
     folder: Path, plan: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for unusable, why in ((folder / "not there" / "folder", "No such file"), ("relative", "not an absolute path")):
+    for unusable, why, error in (
+        (folder / "not there" / "folder", "No such file", "HP451"),
+        ("relative", "not an absolute path", "HP456"),
+    ):
         monkeypatch.setenv("HIPPLAN_SOCKETS", str(unusable))
         with pytest.raises(hipplan.HeldError, match=why) as caught:
             names.Name("w")
-        assert caught.value.diagnostics[0].code == "HP451"
+        assert caught.value.diagnostics[0].code == error
 
 
 def test_up_in_a_removed_working_folder_is_an_error(folder: Path, plan: Path, tmp_path: Path) -> None:

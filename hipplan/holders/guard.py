@@ -1,0 +1,127 @@
+"""The lock of a holder's name: a socket without a file, which is free again as soon as its process has ended.
+
+Files can be removed and folders replaced while a holder runs; this socket stays, and the holder serves there, too. It
+is one for each user and name in a network namespace. A process of another user may have it: then it is in doubt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hipplan.errors import Diagnostic, HeldError
+from hipplan.processes.folders import ONLY
+from hipplan.processes.messages import peer
+from hipplan.processes.packets import Connection, is_same_user, new_socket
+from hipplan.processes.process import is_ending
+
+QUEUE = 1024
+"""How many connections wait until the holder accepts them."""
+KILLED_S = 10.0
+"""How long a killed process may take to end: the kernel frees its memory first."""
+_BUSY_S = 5.0
+_LISTENS = "00010000"
+"""The flags in /proc/net/unix of a socket that accepts connections."""
+
+
+def claim(name: str) -> socket.socket:
+    """Take the lock of a name: a socket that accepts connections. Waits for a holder that was just killed.
+
+    Raises HeldError: the name has a holder (HP451), or a process of another user has its lock (HP456); OSError.
+    """
+    deadline = time.monotonic() + KILLED_S
+    while True:
+        link = new_socket()
+        try:
+            link.bind(_address(name))
+            link.listen(QUEUE)
+            return link
+        except OSError as error:
+            link.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        wait_for_end(name, reach(name), deadline)
+
+
+def wait_for_end(name: str, owner: Connection | None, deadline: float) -> None:
+    """Wait a moment for the end of the process that owns a name. owner: a connection to it; None if it accepts none.
+
+    Raises HeldError (HP451): it has not been killed, or does not end before the deadline.
+    """
+    if owner is not None:
+        number = peer(owner.link)[0]
+        owner.close()
+        if not is_ending(number):
+            raise already_exists(name)
+    if time.monotonic() > deadline:
+        raise already_exists(name)
+    time.sleep(0.01)
+
+
+def already_exists(name: str) -> HeldError:
+    hint = f"choose another name, or: hipplan down {name}, hipplan replace {name} PLAN"
+    return HeldError(Diagnostic("HP451", f"a holder called '{name}' already exists", hint=hint))
+
+
+def reach(name: str) -> Connection | None:
+    """A connection to the process that has the lock of a name; None if none has it. Raises HeldError (HP452, HP456)."""
+    return connected(name, _address(name))
+
+
+def connected(name: str, address: str) -> Connection | None:
+    """A connection to the socket at an address; None if no process listens there. name: for errors.
+
+    Raises HeldError: it accepts no connection (HP452), or belongs to another user (HP456).
+    """
+    with contextlib.ExitStack() as undo:
+        link = undo.enter_context(new_socket())
+        deadline = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                link.connect(address)
+                break
+            except BlockingIOError:  # its queue is full
+                if time.monotonic() > deadline:
+                    why = "it accepts no connection: it is stopped or busy"
+                    raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why)) from None
+                time.sleep(0.01)
+            except OSError:
+                return None
+        if not is_same_user(link):
+            number, user, _ = peer(link)
+            raise in_doubt(name, f"process {number} of user {user} has taken this name", "choose another name")
+        undo.pop_all()
+    return Connection(link)
+
+
+def in_doubt(name: str, why: str, hint: str) -> HeldError:
+    summary = (
+        f"whether there is a holder '{name}' is not certain" if name else "there may be holders that are not shown"
+    )
+    return HeldError(Diagnostic("HP456", summary, why=why, hint=hint))
+
+
+def claimed() -> Iterator[str]:
+    """The names whose lock a process has, of this user or of another one that uses such a name."""
+    prefix = "@" + _address("")[1:]
+    with contextlib.suppress(OSError):  # a sandbox may hide it: then only files lead to holders
+        for line in Path("/proc/net/unix").read_text(errors="replace").splitlines():
+            fields = line.split(maxsplit=7)
+            if len(fields) == 8 and fields[3] == _LISTENS and fields[7].startswith(prefix):
+                yield fields[7].removeprefix(prefix)
+
+
+def _address(name: str) -> str:
+    only, user = os.environ.get(ONLY), os.geteuid()
+    if not only:
+        return f"\0hipplan-held-{user}--{name}"
+    import hashlib  # slow to import, and seldom needed
+
+    path = Path(os.path.realpath(Path(only).parent), Path(only).name)  # a link in its place would lead elsewhere
+    scope = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return f"\0hipplan-held-{user}-{scope}-{name}"
