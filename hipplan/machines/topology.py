@@ -128,8 +128,7 @@ def _node(path: Path, gpu_id: int, name: str) -> None:
 
 def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[_Gpu]) -> None:
     near = [gpu for gpu in gpus if gpu.host_node == host]
-    shared = sum(gpu.memory for gpu in gpus if gpu.device.integrated)  # APUs share the host's memory
-    memory = machine.host_memory or shared or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = machine.host_memory or _likely_host_memory(gpus)
     _node(path, 0, "")
     _properties(
         path / "properties", cpu_cores_count=max(1, (os.cpu_count() or 1) // hosts), simd_count=0, mem_banks_count=1,
@@ -139,6 +138,13 @@ def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[
                 heap_type=0, size_in_bytes=memory // hosts, flags=0, width=64, mem_clk_max=3200)  # fmt: skip
     for link, gpu in enumerate(near):
         _link(path / "io_links" / str(link), host, gpu.node, gpu.link_to_host)
+
+
+def _likely_host_memory(gpus: list[_Gpu]) -> int:
+    """For a profile that does not say: AMD's HIP makes no allocation larger than the host's memory."""
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    shared = sum(gpu.memory for gpu in gpus if gpu.device.integrated)  # APUs share the host's memory
+    return shared or max(here, sum(gpu.memory for gpu in gpus))
 
 
 def _write_gpu(path: Path, gpu: _Gpu, machine: Machine, gpus: list[_Gpu]) -> None:

@@ -151,6 +151,12 @@ class Queue:
         self.submit(b"".join(word.to_bytes(4, "little") for word in words), 28)
         self.wait()
 
+    def fill(self, to: int, value: int, size: int) -> None:
+        """One SDMA packet that writes the same byte everywhere, done when this returns."""
+        words = (2 << 30 | 11, to & 0xFFFFFFFF, to >> 32, value * 0x01010101, size - 4)
+        self.submit(b"".join(word.to_bytes(4, "little") for word in words), 20)
+        self.wait()
+
     def wait(self) -> None:
         until(lambda: self.pointers[1] == self.pointers[0])
         self.driver.call("get_version")  # what the GPU wrote is seen by now: ThreadSanitizer knows by the driver's lock

@@ -49,9 +49,9 @@ def free(): return driver.call("available_memory", gpu_id=driver.gpus[0]).availa
 before = free()
 handle = driver.allocate(3 * MIB, 0x7000_0000_0000)
 assert (ledger()["gpus"][0]["used"], ledger()["host_used"]) == (3 * MIB, 3 * MIB)
-others = [driver.allocate(100 << 30, (0x7100 + gpu) << 32, gpu) for gpu in (1, 2, 3)]
-host = driver.allocate(100 << 30, 0x7200_0000_0000, flags=GTT | WRITABLE)  # the machine has 512 GiB in all
-assert free() == (512 << 30) // 16 * 15 - (400 << 30) - 3 * MIB < before
+others = [driver.allocate(127 << 30, (0x7100 + gpu) << 32, gpu) for gpu in (1, 2, 3)]
+host = driver.allocate(MIB, 0x7200_0000_0000, flags=GTT | WRITABLE)  # the machine has 512 GiB in all
+assert free() == (512 << 30) // 16 * 15 - (381 << 30) - 4 * MIB < before
 try: driver.allocate(100 << 30, 0x7300_0000_0000)
 except OSError as error: assert error.errno == errno.ENOMEM
 else: raise AssertionError("more memory than the machine has")

@@ -137,9 +137,8 @@ void run_kernel(u32 gpu, const dispatch_packet& packet) {
   const std::string name = name_of(packet.object);
   log(2, "gpu %u runs kernel %s", gpu, name.c_str());
   if (name == "__amd_rocclr_initHeap" || name == "__amd_rocclr_gwsInit") return;
-  const auto arguments = packet.arguments
-                             ? reach(gpu, packet.arguments, kernel_arguments::size_max, right::read)
-                             : reached{nullptr, 0};
+  const auto arguments =
+      packet.arguments ? reach(gpu, packet.arguments, kernel_arguments::size_max, right::read) : reached{};
   if (!arguments.bytes) return not_run(name);
   kernel_arguments given(arguments.bytes, arguments.size);
   if (name == "__amd_rocclr_fillBufferAligned")

@@ -5,15 +5,19 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "backing.hpp"
 #include "faults.hpp"
 #include "hip/parse.hpp"
 #include "ioctls.hpp"
@@ -75,8 +79,11 @@ Function* next(const char* name) {
 }
 
 int open_driver_checked(int driver) {
-  if (const auto& wrong = wrong_rules(); !wrong.empty()) {
-    log(0, "cannot start: KFDSIM_FAIL: %s", wrong.c_str());
+  const std::pair<const char*, std::string> settings[] = {{"KFDSIM_FAIL", wrong_rules()},
+                                                          {"KFDSIM_MEMORY_LIMIT", wrong_limit()}};
+  for (const auto& [name, wrong] : settings) {
+    if (wrong.empty()) continue;
+    log(0, "cannot start: %s: %s", name, wrong.c_str());
     errno = ENODEV;
     return -1;
   }
@@ -195,6 +202,19 @@ KFDSIM_EXPORT int munmap(void* address, size_t size) noexcept {
   const int result = static_cast<int>(syscall(SYS_munmap, address, size));
   if (result == 0) forget_managed(reinterpret_cast<u64>(address), size);
   return result;
+}
+
+// AMD's HIP takes the host's memory for the largest size of one allocation: it is that of the profile.
+KFDSIM_EXPORT int sysinfo(struct sysinfo* out) noexcept {
+  const int result = static_cast<int>(syscall(SYS_sysinfo, out));
+  if (result != 0 || folder().empty()) return result;
+  const std::lock_guard lock(mutex());
+  const auto& here = machine();
+  out->totalram = here.host_bytes;
+  out->freeram = here.host_bytes - std::min(here.host_bytes, here.host_used);
+  out->sharedram = out->bufferram = out->totalswap = out->freeswap = 0;
+  out->mem_unit = 1;
+  return 0;
 }
 
 KFDSIM_EXPORT int close(int descriptor) {

@@ -70,7 +70,9 @@ void read_topology(machine_state& made) {
     const std::string id = first_line(node + "/gpu_id");
     if (id.empty()) break;
     if (id == "0") {
-      made.host_limit += property(node + "/mem_banks/0/properties", "size_in_bytes") / 16 * 15;
+      const u64 bytes = property(node + "/mem_banks/0/properties", "size_in_bytes");
+      made.host_bytes += bytes;
+      made.host_limit += bytes / 16 * 15;
     } else {
       made.gpus.push_back(gpu_at(node, static_cast<u32>(std::strtoul(id.c_str(), nullptr, 10)), made));
     }

@@ -7,7 +7,8 @@
 //   queues.*     aql.cpp and sdma.cpp: packets     kernels.*      the kernels that AMD's libraries launch
 //   machine.*    the GPUs and all that is alive    memory.*       physical memory, shared between processes
 //   page_tables.*  what a GPU can access           faults.*       rules of KFDSIM_FAIL
-//   program_memory.*  the program's own memory     ledger.*, tools.cpp   kfdsim.h
+//   program_memory.*  the program's own memory     backing.*      what this machine itself can back
+//   ledger.*, tools.cpp   kfdsim.h
 //
 // This file: the driver as one process sees it. All of it is used under mutex().
 #pragma once
@@ -119,8 +120,10 @@ struct machine_state {
   u64 first_place = 0;              ///< behind the doorbells
   u64 next_place = 0;               ///< where a place is looked for first
   std::map<u64, physical*> places;  ///< taken ones
+  u64 host_bytes = 0;               ///< of the profile
   u64 host_limit = 0;
   u64 host_used = 0;
+  u64 host_backed = 0;  ///< of it, what this machine must back: no memory of GPUs, nothing registered
   bool xnack = false;
   std::map<int, open_driver_file> descriptors;
   std::map<u64, allocation> allocations;

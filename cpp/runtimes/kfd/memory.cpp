@@ -13,6 +13,7 @@
 #include <iterator>
 #include <string>
 
+#include "backing.hpp"
 #include "log.hpp"
 #include "program_memory.hpp"
 
@@ -77,6 +78,8 @@ bool is_of_host(const physical& memory) {
   return !(memory.flags & memory_vram) || machine().gpus[memory.gpu].integrated;
 }
 
+bool is_backed_by_host(const physical& memory) { return !(memory.flags & memory_vram) && !memory.registered; }
+
 void uncount(const physical& memory) {
   auto& here = machine();
   if (memory.flags & memory_vram) {
@@ -84,6 +87,7 @@ void uncount(const physical& memory) {
     here.gpus[memory.gpu].used_in_big_pages -= round_up(memory.size, big_page_bytes);
   }
   if (is_of_host(memory)) here.host_used -= memory.size;
+  if (is_backed_by_host(memory)) here.host_backed -= memory.size;
 }
 
 // Where this process sees bytes of the memory file.
@@ -202,6 +206,15 @@ bool take(physical* memory) {
   const bool of_host = is_of_host(*memory), of_gpu = (memory->flags & memory_vram) != 0;
   if (of_host && here.host_used + memory->size > here.host_limit) return false;
   if (of_gpu && gpu.used + here.page_tables_take() + memory->size > gpu.bytes) return false;
+  if (is_backed_by_host(*memory)) {
+    if (here.host_backed + memory->size > backing_limit()) {
+      log(0, "%llu bytes of host memory are refused: this machine itself has %llu bytes, and %llu are taken",
+          static_cast<unsigned long long>(memory->size), static_cast<unsigned long long>(backing_limit()),
+          static_cast<unsigned long long>(here.host_backed));
+      return false;
+    }
+    here.host_backed += memory->size;
+  }
   if (of_host) here.host_used += memory->size;
   if (of_gpu) {
     gpu.used += memory->size;
@@ -245,6 +258,16 @@ void free_unshared() {
   const std::vector<physical*> dropped(gone, kept.end());
   kept.erase(gone, kept.end());
   for (auto* const memory : dropped) drop(memory);
+}
+
+bool read_bytes(const physical& memory, u64 inside, u64 size, char* to) {
+  const off_t begin = offset_in_file(memory) + at(inside);
+  for (u64 done = 0; done < size;) {
+    const auto got = pread(memory.file, to + done, size - done, begin + at(done));
+    if (got <= 0) return false;
+    done += static_cast<u64>(got);
+  }
+  return true;
 }
 
 std::optional<file_part> file_at(u64 place, u64 size) {

@@ -27,6 +27,10 @@ void put(physical* memory);
 /// Frees memory that was kept only for descriptors that are closed now.
 void free_unshared();
 
+/// Reads bytes of a memory with a file. What was never written takes no memory by that, as it would in a
+/// view.
+[[nodiscard]] bool read_bytes(const physical& memory, u64 inside, u64 size, char* to);
+
 /// What mmap with a descriptor of the driver shows.
 struct file_part {
   int file;

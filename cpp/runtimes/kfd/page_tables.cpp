@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "backing.hpp"
 #include "log.hpp"
 #include "managed.hpp"
 #include "memory.hpp"
@@ -19,7 +20,7 @@ reached page_fault(u32 gpu, u64 address, right needed, const char* why) {
       needed == right::write ? "write" : "read", why);
   const char* wanted = std::getenv("KFDSIM_ON_FAULT");
   if (!wanted || std::strcmp(wanted, "count") != 0) std::abort();
-  return {nullptr, 0};
+  return {nullptr, 0, nullptr, 0};
 }
 
 // The entry that holds an address, or the table's end.
@@ -28,6 +29,12 @@ page_table::const_iterator entry_at(const page_table& table, u64 address) {
   if (entry == table.begin()) return table.end();
   --entry;
   return address < entry->first + entry->second.size ? entry : table.end();
+}
+
+bool is_backed(u32 gpu, u64 address, const reached& target, u64 size) {
+  if (!target.memory || can_back(*target.memory, target.inside, size)) return true;
+  page_fault(gpu, address, right::write, "this machine itself has no memory left for what is written there");
+  return false;
 }
 
 }  // namespace
@@ -41,12 +48,14 @@ reached reach(u32 gpu, u64 address, u64 wanted, right needed) {
     if (needed == right::write && !mapped.writable)
       return page_fault(gpu, address, needed, "it is mapped there for reading only");
     char* const bytes = view(mapped.memory);
-    const u64 inside = address - begin;
-    return {bytes ? bytes + mapped.offset + inside : nullptr, std::min(wanted, mapped.size - inside)};
+    const u64 inside = address - begin, size = std::min(wanted, mapped.size - inside);
+    if (!bytes) return {nullptr, size, nullptr, 0};
+    const bool has_file = !mapped.memory->registered;
+    return {bytes + mapped.offset + inside, size, has_file ? mapped.memory : nullptr, mapped.offset + inside};
   }
   if (managed_accessible(gpu, address)) {
     const u64 left_in_page = page_bytes - address % page_bytes;
-    return {reinterpret_cast<char*>(address), std::min(wanted, left_in_page)};
+    return {reinterpret_cast<char*>(address), std::min(wanted, left_in_page), nullptr, 0};
   }
   return page_fault(gpu, address, needed, "nothing is mapped there for it");
 }
@@ -79,7 +88,12 @@ bool copy(u32 gpu, u64 to, u64 from, u64 size) {
     const auto source = reach(gpu, from, size, right::read);
     if (!target.bytes || !source.bytes) return false;
     const u64 done = std::min(target.size, source.size);
-    std::memmove(target.bytes, source.bytes, done);
+    if (!is_backed(gpu, to, target, done)) return false;
+    if (!source.memory) {
+      std::memmove(target.bytes, source.bytes, done);
+    } else if (!read_bytes(*source.memory, source.inside, done, target.bytes)) {
+      return false;
+    }
     to += done;
     from += done;
     size -= done;
@@ -94,6 +108,13 @@ bool fill(u32 gpu, u64 to, const void* pattern, u64 pattern_size, u64 size) {
   for (u64 done = 0; done < size;) {
     const auto target = reach(gpu, to + done, size - done, right::write);
     if (!target.bytes) return false;
+    if (uniform && !bytes[0] && target.memory && target.size >= big_page_bytes) {
+      if (const u64 zeros = give_back(*target.memory, target.inside, target.size)) {
+        done += zeros;
+        continue;
+      }
+    }
+    if (!is_backed(gpu, to + done, target, target.size)) return false;
     if (uniform) {
       std::memset(target.bytes, bytes[0], target.size);
     } else {

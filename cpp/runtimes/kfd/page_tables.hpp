@@ -11,6 +11,8 @@ enum class right : u8 { read, write };
 struct reached {
   char* bytes;  ///< null: a page fault
   u64 size;
+  const physical* memory;  ///< null: the program's own memory, or managed memory
+  u64 inside;              ///< where in the memory the bytes begin
 };
 /// A page fault ends the process as on hardware, or is counted with KFDSIM_ON_FAULT=count.
 [[nodiscard]] reached reach(u32 gpu, u64 address, u64 wanted, right needed);
