@@ -86,4 +86,4 @@ def test_a_limit_that_cannot_be_read_keeps_the_driver_from_opening(program: Prog
     ran = program("Driver()", check=False, KFDSIM_MEMORY_LIMIT=limit)
 
     assert ran.returncode == 1
-    assert f"cannot start: KFDSIM_MEMORY_LIMIT: {limit} is no number of bytes" in ran.stderr
+    assert f"cannot start: KFDSIM_MEMORY_LIMIT: {limit} is not a number of bytes" in ran.stderr

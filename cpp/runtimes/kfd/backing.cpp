@@ -86,7 +86,7 @@ u64 unbacked(int file, off_t begin, off_t end) {
 std::string wrong_limit() {
   const char* const wanted = wanted_limit();
   if (!wanted || hip::parse_number<u64>(wanted)) return "";
-  return std::string(wanted) + " is no number of bytes";
+  return std::string(wanted) + " is not a number of bytes";
 }
 
 u64 backing_limit() {
