@@ -35,12 +35,18 @@ class Interrupts:
     wait() sleeps until one comes.
 
     undoing: returns the answer while objects are being freed, else an empty text (hipplan.layout.undo.hurry).
+    answer: at other times; empty: no line of text.
     """
 
-    def __init__(self, undoing: Callable[[], str]) -> None:
+    def __init__(
+        self, undoing: Callable[[], str], answer: str = "stopping when the current driver call returns"
+    ) -> None:
         self.number = 0
         """The first signal; 0 if none has come."""
+        self.count = 0
+        """How many have come."""
         self._undoing = undoing
+        self._answer = answer
         self._waiting = False
 
     def __enter__(self) -> Self:
@@ -58,6 +64,13 @@ class Interrupts:
         signal.set_wakeup_fd(self._wakeup)
         os.close(self._read)
         os.close(self._write)
+
+    def end_with(self, code: int) -> None:
+        """From now on, also after the exit from here, a signal ends the command at once with this exit code: what the
+        command was asked for is done."""
+        for number in self._previous:
+            signal.signal(number, lambda *_: os._exit(code))
+        self._previous = {}
 
     def check(self) -> None:
         """Raises Interrupted if a signal has come."""
@@ -85,10 +98,12 @@ class Interrupts:
         self._waiting = True
         ready.poll()
         self._waiting = False
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 4096)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.number = self.number or number
-        answer = self._undoing() or ("" if self._waiting else "stopping when the current driver call returns")
+        self.number, self.count = self.number or number, self.count + 1
+        answer = self._undoing() or ("" if self._waiting else self._answer)
         if answer:
             # Not print(), which the signal may have interrupted.
             with contextlib.suppress(OSError):  # after SIGHUP the terminal is closed

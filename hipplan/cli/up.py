@@ -5,7 +5,8 @@ It returns when all memory is filled; the holder runs in the background, without
 --foreground is for service managers: this process is the holder, and notifies systemd when all memory is filled
 (Type=notify).
 Exit code: 0 it is filled, 2 invalid plan, or an object that cannot be held, 3 the machine cannot hold it, 4 failed and
-rolled back, or the name is taken, 5 an object could not be freed, 129, 130 and 143 interrupted.
+rolled back, or the name is taken, 5 an object could not be freed, 129, 130 and 143 interrupted. After 0 the holder is
+there, after any other exit code it is not.
 
 Examples:
   hipplan up plan.yaml --name weights
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -30,11 +32,16 @@ from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, 
 from hipplan.cli.held import arguments_of, filler_command, this_command
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.variables import plan_options
-from hipplan.errors import ExitCode
+from hipplan.errors import ExitCode, HipplanError
 from hipplan.files import strict_json
+from hipplan.show.colours import show
 
 if TYPE_CHECKING:
     from hipplan.holders.names import Name
+
+
+_KILLING_SIGNAL = 3
+"""The signal to `up` that kills a holder which does not end; the first two are passed on."""
 
 
 def declare(parser: Parser) -> None:
@@ -80,7 +87,7 @@ def _is_open(descriptor: int) -> bool:
 def _start(given: Namespace) -> int:
     """Start the holder, which outlives this process, and wait until everything is filled."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    with open(read_end, "rb", buffering=0) as ready, Interrupts(lambda: "") as interrupts:  # noqa: PTH123
+    with open(read_end, "rb", buffering=0) as ready, Interrupts(lambda: "", answer="") as interrupts:  # noqa: PTH123
         os.set_blocking(read_end, False)
         with open(write_end, "wb"):  # noqa: PTH123
             arguments = [*arguments_of(given), "--starter", str(write_end), *["--no-wait"] * given.no_wait]
@@ -91,28 +98,53 @@ def _start(given: Namespace) -> int:
                 interrupts.check()
                 interrupts.wait_until_readable(read_end)
         except Interrupted as interrupted:
-            holder.terminate()
-            holder.wait()
+            _end(holder, interrupts)
             return interrupted.exit_code
-    if not outcome:
-        code = holder.wait()
-        if code < 0:
-            print(f"hipplan up: error: the holder was ended by signal {-code}", file=sys.stderr)
-        return code if code >= 0 else ExitCode.ROLLED_BACK
-    holder.returncode = 0  # it keeps running after this process; this avoids subprocess's warning
-    return _print_layout(given)
+        if outcome:
+            interrupts.end_with(ExitCode.OK)  # the holder is up
+    return _show(given, holder) if outcome else _failed(holder)
 
 
-def _print_layout(given: Namespace) -> int:
+def _end(holder: subprocess.Popen[bytes], interrupts: Interrupts) -> None:
+    """Have the holder roll back and end. Each further signal asks again, and the third one kills it."""
+    ended = os.pidfd_open(holder.pid)
+    try:
+        count = 0
+        while holder.poll() is None:
+            if interrupts.count > count:
+                count = interrupts.count
+                holder.send_signal(signal.SIGTERM if count < _KILLING_SIGNAL else signal.SIGKILL)
+            interrupts.wait_until_readable(ended)
+    finally:
+        os.close(ended)
+
+
+def _failed(holder: subprocess.Popen[bytes]) -> int:
+    """The exit code of a holder that has ended."""
+    code = holder.wait()
+    if code < 0:
+        print(f"hipplan up: error: the holder was ended by signal {-code}", file=sys.stderr)
+    return code if code >= 0 else ExitCode.ROLLED_BACK
+
+
+def _show(given: Namespace, holder: subprocess.Popen[bytes]) -> int:
+    """Print the status of the holder, which is ready."""
     from hipplan.cli.held import print_status
     from hipplan.holders.requests import status
 
-    holder_status = status(given.name)
+    try:
+        holder_status = status(given.name)
+    except HipplanError as error:
+        if holder.poll() is not None:
+            return _failed(holder)
+        show(error.diagnostics)  # it was stopped, or its name was given up, just now: it was ready
+        holder_status = {"name": given.name, "pid": holder.pid, "state": "ready"}
+    holder.returncode = 0  # it keeps running after this process; this avoids subprocess's warning
     if given.format == "json":
         print(strict_json.document(None, **holder_status))
-    elif not given.quiet:
+    elif not given.quiet and "generations" in holder_status:
         print_status(holder_status)
-    return 0
+    return ExitCode.OK
 
 
 def _hold(given: Namespace) -> int:
@@ -123,18 +155,26 @@ def _hold(given: Namespace) -> int:
     from hipplan.holders.names import Name
 
     command_line = CommandLine(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109
-    name = Name(given.name)
-    make_room(CLIENTS_MAX)
-    if given.starter is None:
-        return Holder(name, filler_command, given.access or "plan", _notify).run(command_line, (0, 1, 2))
-    with _in_background(name, given) as (streams, ready):
-        error_stream = None if given.no_wait else streams[2]
-        return Holder(name, filler_command, given.access or "plan", ready, error_stream).run(command_line, streams)
+    name, access = Name(given.name), given.access or "plan"
+    with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as undo:
+            undo.callback(name.close, keep_log=given.no_wait)
+            make_room(CLIENTS_MAX)
+            if given.starter is None:
+                streams: Sequence[int] = (0, 1, 2)
+                holder = Holder(name, filler_command, access, _notify)
+            else:
+                streams, ready = stack.enter_context(_in_background(name, given))
+                holder = Holder(name, filler_command, access, ready, None if given.no_wait else streams[2])
+            undo.pop_all()  # the holder closes its name itself
+        return holder.run(command_line, streams)
 
 
 @contextlib.contextmanager
 def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int], Callable[[], None]]]:
-    """The filler uses the starter's standard streams until everything is filled; the holder writes to its log."""
+    """The filler uses the starter's standard streams until everything is filled; the holder writes to its log.
+
+    An error that the holder itself ends with before that is reported to the starter, too."""
     from hipplan.holders.names import open_log
 
     name.log, log = open_log(name.name)
@@ -142,9 +182,12 @@ def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int]
     streams = [null, log, log] if given.no_wait else [os.dup(number) for number in range(3)]
     for own, other in ((0, null), (1, log), (2, log)):
         os.dup2(other, own)
+    waits = True
     os.chdir("/")  # otherwise the file system of the working folder could not be unmounted
 
     def ready() -> None:
+        nonlocal waits
+        waits = False
         with contextlib.suppress(OSError):  # the process that started it has ended
             os.write(given.starter, b"1")
         for descriptor in {given.starter, null, log, *streams}:
@@ -154,7 +197,12 @@ def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int]
     os.set_inheritable(given.starter, False)
     if given.no_wait:
         os.write(given.starter, b"1")
-    yield streams, ready
+    try:
+        yield streams, ready
+    except BaseException:
+        if waits:
+            os.dup2(streams[2], 2)
+        raise
 
 
 def _notify() -> None:

@@ -36,8 +36,13 @@ class FillerProcess:
                     start_new_session=True,
                 )
             own_end.setblocking(False)
-            self.exit_descriptor = os.pidfd_open(self._process.pid)
-            """Readable when the process has ended."""
+            try:
+                self.exit_descriptor = os.pidfd_open(self._process.pid)
+                """Readable when the process has ended."""
+            except OSError:
+                self._process.kill()
+                self._process.wait()
+                raise
         except BaseException:
             own_end.close()
             raise

@@ -8,6 +8,7 @@ sleep or wake, and end the holder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import time
@@ -123,6 +124,9 @@ class Holder:
         try:
             self._fillers.start(Fill(self._generations, command_line, {}), streams)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                self._exit_code = int(ExitCode.MACHINE)
+                raise  # the command says what to do
             self._failure, self._exit_code = f"the filler cannot be started: {error}", int(ExitCode.ROLLED_BACK)
             self._log.failure(self._failure)
 

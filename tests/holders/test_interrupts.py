@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import hipplan
+from hipplan.cli.main import run
 from hipplan.holders import names, requests
+from hipplan.processes.process import is_stopped
 from tests.conftest import Simulator
 from tests.holders.test_holders import f32, until
 from tests.holders.test_killed import about
@@ -42,6 +44,82 @@ def test_an_interrupted_up_leaves_no_process(folder: Path, plan: Path, tmp_path:
     assert up.returncode == 128 + number
     until(lambda: not about(plan))
     assert [name for name, _, runs in names.known() if runs] == []
+
+
+MOMENTS = {
+    "when the holder is ready": "signal_after(hipplan.cli.interrupts.Interrupts, 'wait_until_readable')",
+    "before the status": "signal_before(hipplan.holders.requests, 'status')",
+    "after the status": "signal_after(hipplan.holders.requests, 'status')",
+    "after the output": "signal_after(hipplan.cli.held, 'print_status')",
+    "at the exit": "import atexit; atexit.register(lambda: os.kill(os.getpid(), number))",
+}
+SIGNALLED_UP = """
+import os, sys
+import hipplan.cli.held, hipplan.cli.interrupts, hipplan.holders.requests
+number = int(sys.argv.pop(1))
+moment = sys.argv.pop(1)
+def patched(owner, name, before, after):
+    real = getattr(owner, name)
+    def call(*arguments):
+        os.kill(os.getpid(), number) if before else None
+        result = real(*arguments)
+        os.kill(os.getpid(), number) if after else None
+        return result
+    setattr(owner, name, call)
+def signal_before(owner, name):
+    patched(owner, name, True, False)
+def signal_after(owner, name):
+    patched(owner, name, False, True)
+exec(moment)
+from hipplan.cli import command
+command()
+"""
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_up_that_is_interrupted_once_the_holder_is_ready_succeeds(
+    folder: Path, plan: Path, number: signal.Signals, moment: str
+) -> None:
+    command = [sys.executable, "-c", SIGNALLED_UP, str(int(number)), moment, "up", str(plan), "--name", "w"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run(["down", "w", "--quiet"]) == 0
+
+
+def test_an_up_whose_holder_is_stopped_can_be_interrupted(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    up = command("up", str(plan), "--name", "w", faults=pause.rule)
+    with pause.under_way():
+        holder = requests.status("w")["pid"]
+        os.kill(holder, signal.SIGSTOP)
+        until(lambda: is_stopped(holder))
+        for _ in range(3):
+            up.send_signal(signal.SIGINT)
+            until(lambda: not pending(up.pid))
+        assert up.wait() == 130
+    until(lambda: not about(plan))
+    assert [name for name, _, runs in names.known() if runs] == []
+
+
+def pending(process: int) -> bool:
+    """Whether a signal waits for a process to handle it."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return any(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
+
+
+@pytest.mark.parametrize("limit", [10, 12, 14, 16, 18, 20, 22])
+def test_an_up_without_file_descriptors_says_so_and_leaves_nothing(folder: Path, plan: Path, limit: int) -> None:
+    script = f'ulimit -n {limit}; exec "{sys.executable}" -m hipplan up "{plan}" --name w'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    runs = [name for name, _, runs in names.known() if runs]
+    if done.returncode == 0:
+        assert runs == ["w"]
+        assert run(["down", "w", "--quiet"]) == 0
+    else:
+        assert (done.returncode, runs) == (3, [])
+        assert "run out of file descriptors: raise `ulimit -n`" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_down_during_a_fill_ends_holder_and_filler(folder: Path, plan: Path, tmp_path: Path) -> None:
