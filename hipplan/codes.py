@@ -75,6 +75,8 @@ CODES: dict[str, str] = {
     "HP312": "a HIP version other than required",
     "HP313": "a required feature that is missing",
     "HP314": "a machine profile for another runtime",
+    "HP315": "more huge pages than can be had",
+    "HP316": "a NUMA node that cannot be used",
     "HP320": "a plan that differs from the lock",
     "HP321": "a machine that differs from the lock",
     "HP322": "no room for locked addresses",

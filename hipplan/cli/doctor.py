@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hipplan.cli.arguments import Parser, format_option, seconds
 from hipplan.errors import ExitCode, printable
 from hipplan.files import strict_json
 from hipplan.plain import counted
+from hipplan.units import about_size, format_size
 
 if TYPE_CHECKING:
     from hipplan.machines.doctor.report import Report
@@ -67,6 +68,7 @@ def _facts(report: Report) -> list[str]:
     lines = [
         f"Linux {system['kernel']}, {system['architecture']}, {counted(system['processors'], 'processor')}, "
         f"{system['memory'] / 2**30:.0f} GiB, {counted(max(system['numa_nodes'], 1), 'NUMA node')}",
+        *_of_host(system),
         *(f"{name} driver: {version}" for name, version in system["drivers"].items()),
         *(f"{library['family']} library: {library['path']}" for library in report.facts["libraries"]),
     ]
@@ -77,3 +79,19 @@ def _facts(report: Report) -> list[str]:
             lines.append(f"{family} runtime: {versions}, {runtime['path']}")
             lines += [f"  device {ordinal}: {name}" for ordinal, name in enumerate(devices)]
     return lines
+
+
+def _of_host(system: dict[str, Any]) -> list[str]:
+    """What plans may take of the host."""
+    limits = {name: limit["hard"] for name, limit in system["limits"].items()}
+    locked, files = limits.get("locked_memory"), limits.get("open_files")
+    allowed = [size for size in (system["memory_allowed"], system["memory_pinned"]) if size is not None]
+    nodes = system["numa_nodes_usable"]
+    facts = [
+        f"{about_size(min(allowed))} of memory" if allowed else "",
+        *(f"{counted(count, 'huge page')} of {size}" for size, count in system["huge_pages"].items()),
+        f"NUMA node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}" if nodes else "",
+        "any number of open files" if files is None else f"{files} open files",
+        f"{format_size(locked)} of locked memory" if locked is not None else "",
+    ]
+    return [f"for this process: {', '.join(filter(None, facts))}"]

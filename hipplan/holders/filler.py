@@ -29,7 +29,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.discover import discover
-from hipplan.machines.host_room import host_memory_available
+from hipplan.machines.host import memory_available
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Connection, Gone, Late, Message, Received, TooLong
@@ -212,7 +212,7 @@ def restore(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress
 
 def _require_host_memory(size: int) -> None:
     """Raises MachineError (HP303)."""
-    available = host_memory_available()
+    available = memory_available()
     if available is not None and size > available:
         summary = f"host memory lacks {about_size(size - available)} for the bytes: {about_size(size)} are needed"
         hint = "nothing was changed: free host memory, or sleep with --keep drop, which keeps no bytes"

@@ -15,7 +15,7 @@ from hipplan.layout.verify import native_rows
 from hipplan.machines.discover import current_device, discover
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen, known
-from hipplan.program import pieces
+from hipplan.program import huge_pages, pieces, preflight
 from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.compiler import compile_change
 from hipplan.program.devices import place
@@ -81,8 +81,10 @@ def prepare_change(
 
 
 def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
-    """The machine. Memory is measured only on the plan's devices."""
-    return discover(chosen, lambda machine: place(plan, machine, current_device, Findings()).values())
+    """The machine: memory of the plan's devices, and those figures of the host that the plan depends on."""
+    return discover(
+        chosen, lambda machine: place(plan, machine, current_device, Findings()).values(), preflight.of_host(plan)
+    )
 
 
 def _with_in_use(machine: Machine, beside: Mapping[str, int]) -> Machine:
@@ -103,4 +105,4 @@ def _without(machine: Machine, program: Program) -> Machine:
         device.model_copy(update={"in_use": max(0, device.in_use - held.get(ordinal, 0))})
         for ordinal, device in enumerate(machine.devices)
     ]
-    return machine.model_copy(update={"devices": devices, "name": program.machine})
+    return huge_pages.freed(machine, program.steps).model_copy(update={"devices": devices, "name": program.machine})

@@ -148,7 +148,8 @@ def read_back(step: steps.Step, state: State) -> Iterator[Check]:
             yield from _pinned(step, state)
         case steps.RegisterBuffer():
             yield _kind(step.name, "host", state)
-            yield from _pages(step.name, step.numa_node, state)
+            if not step.simulated_node:
+                yield from _pages(step.name, step.numa_node, state)
         case steps.CreateManagedBuffer():
             yield _kind(step.name, "managed", state)
 
@@ -171,7 +172,7 @@ def _pinned(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
         # Runtimes do not report the other flags, and may set more flags than requested.
         have = asked.intersection(state.runtime.host_flags(state.address_of(step.name)))
         yield Check(step.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
-    if step.near:
+    if step.near and not step.simulated_node:
         yield from _pages(step.name, step.numa_node, state)
 
 

@@ -8,21 +8,28 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
-from hipplan.machines import topology
-from hipplan.machines.machine import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
+from hipplan.machines import host, topology
+from hipplan.machines.machine import Limits, Link, LinkType, Machine, MachineDevice, NumaNode, OfHost, SourceNote
+from hipplan.machines.place import Place
 from hipplan.machines.runtimes import Chosen
 from hipplan.units import version_text
 
 
-def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None = None) -> Machine:
+def discover(
+    chosen: Chosen,
+    wanted: Callable[[Machine], Container[int]] | None = None,
+    of_host: Container[OfHost] = ("memory", "pages"),
+) -> Machine:
     """The machine, as the runtime reports it. Raises RuntimeUnavailable (HP407) if a query fails.
 
     wanted: chooses devices, from the machine without these figures, whose memory and granularity are queried; None:
     all. To report free memory, CUDA makes a context, which takes hundreds of MB of the device.
+    of_host: which figures of the host are read, from files that take longer than all queries of a driver: limits of its
+    memory, and its huge pages and NUMA nodes.
     """
     runtime = chosen.runtime
     with _driver_errors():
@@ -37,7 +44,7 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
             _with_memory(runtime, ordinal, device) if ordinal in chosen_ones else device
             for ordinal, device in enumerate(devices)
         ]
-        return machine.model_copy(update={"devices": measured})
+        return machine.model_copy(update={"devices": measured, **_of_host(chosen, machine.limits, of_host)})
 
 
 def current_device(runtime: _core.Runtime) -> int:
@@ -56,14 +63,30 @@ def _driver_errors() -> Iterator[None]:
         ) from error
 
 
+def _of_host(chosen: Chosen, limits: Limits, of_host: Container[OfHost]) -> dict[str, Any]:
+    """Limits and NUMA nodes of the host. The nodes of a simulated machine are those of its profile, if it has any."""
+    place = Place.here()
+    update: dict[str, Any] = {}
+    nodes: list[NumaNode] = []
+    if "memory" in of_host:
+        pinned = host.memory_pinned(place) if chosen.kind == "amd" else None
+        update |= {"host_memory": host.memory_allowed(place), "pinned_memory": pinned}
+    if "pages" in of_host:
+        nodes, update["huge_pages"] = host.numa_nodes(place), host.huge_pages(place)
+        if chosen.machine is not None and chosen.machine.numa_nodes:
+            here = {known.node: known for known in nodes}
+            simulated = [known.node for known in chosen.machine.numa_nodes]
+            nodes = [here.get(node) or NumaNode(node=node, simulated=True) for node in simulated]
+    return {"limits": limits.model_copy(update=update), "numa_nodes": nodes}
+
+
 def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) -> Machine:
     runtime, simulated = chosen.runtime, chosen.machine
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         name=simulated.name if simulated else topology.name_here() or os.uname().nodename,
         hip_version=version_text(runtime.version),
         runtime=chosen.kind,
-        host_memory=simulated.host_memory if simulated else here,
+        host_memory=simulated.host_memory if simulated else host.memory_total(),
         host_granularity=_host_granularity(runtime) if any(device.vmm for device in devices) else None,
         devices=devices,
         links=links,

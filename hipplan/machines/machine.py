@@ -22,6 +22,9 @@ from hipplan.units import PAGE
 
 LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
 
+OfHost = Literal["memory", "pages"]
+"""Figures of the host that are measured where they are needed: limits of its memory; its huge pages and NUMA nodes."""
+
 FALLBACK_GRANULARITY = 2 * 2**20
 """The assumption where a granularity is unknown: 2 MiB is a multiple of every known one."""
 
@@ -55,8 +58,7 @@ class MachineDevice(PlanModel):
     """Where it sits. A profile of a kind of machine has none. Source: hipDeviceGetPCIBusId."""
 
     numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The NUMA node of the host that it is next to. A profile of a kind of machine has none. Source:
-    /sys/bus/pci/devices."""
+    """The NUMA node of the host that it is next to. Source: /sys/bus/pci/devices."""
 
     memory: Size | None = None
     """Device memory. Unit: bytes. Source: hipDeviceTotalMem."""
@@ -128,6 +130,25 @@ class Mesh(PlanModel):
     """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
 
 
+HugePageSize = Literal["2MiB", "1GiB"]
+HUGE_PAGE_SIZES: tuple[HugePageSize, ...] = ("2MiB", "1GiB")
+HugePages = dict[HugePageSize, Annotated[int, Field(ge=0, lt=2**63)]]
+"""Size -> how many huge pages of it can be had."""
+
+
+class NumaNode(PlanModel):
+    """A NUMA node of the host whose memory this process may use."""
+
+    node: Annotated[int, Field(ge=0, le=1023)]
+    """Its number. Source: /sys/devices/system/node, Mems_allowed_list."""
+
+    huge_pages: HugePages = {}
+    """How many huge pages of each size it can give. Source: /sys/devices/system/node/node*/hugepages."""
+
+    simulated: bool = False
+    """The simulator plays it: this host does not have it, and no memory is bound to it."""
+
+
 class Limits(PlanModel):
     """What the operating system allows a process."""
 
@@ -136,6 +157,16 @@ class Limits(PlanModel):
 
     mappings: Annotated[int, Field(ge=1, lt=2**64)] | None = None
     """Memory mappings. Source: /proc/sys/vm/max_map_count."""
+
+    host_memory: Size | None = None
+    """Memory of the host that the control groups of the process allow. Unit: bytes. Source: memory.max."""
+
+    pinned_memory: Size | None = None
+    """Memory of the host that AMD's driver pins at most, for all processes together. Unit: bytes. Source: Linux,
+    amdgpu_amdkfd_gpuvm.c."""
+
+    huge_pages: HugePages = {}
+    """How many huge pages of each size the process can have. Source: /sys/kernel/mm/hugepages, hugetlb.*.max."""
 
 
 class SourceNote(PlanModel):
@@ -169,6 +200,9 @@ class Machine(PlanModel):
     host_granularity: Granule | None = None
     """What the size of an allocation in host memory must be a multiple of. Unit: bytes. Source:
     hipMemGetAllocationGranularity."""
+
+    numa_nodes: Annotated[list[NumaNode], Field(max_length=1024)] = []
+    """The NUMA nodes of the host. None: they are not known."""
 
     devices: Annotated[list[MachineDevice], Field(max_length=1024)]
     """In the order of HIP's ordinals."""
@@ -242,6 +276,7 @@ def sim_profile(machine: Machine) -> str:
     """
     lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []
     lines += [f"host_memory={machine.host_memory}"] if machine.host_memory else []
+    lines += [f"numa_nodes={1 + max(known.node for known in machine.numa_nodes)}"] if machine.numa_nodes else []
     for ordinal, device in enumerate(machine.devices):
         for key, value in device:
             if value is None and key.startswith("granularity"):

@@ -151,6 +151,7 @@ class _Compiler:
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
         self._rights: dict[int, tuple[tuple[int, str], ...]] = {}
         """id() of an access that mappings share -> (ordinal, right) of each who has a right."""
+        self._simulated_nodes = {known.node for known in machine.numa_nodes if known.simulated}
         self.enqueued: dict[tuple[str, int], None] = {}  # (stream, device) with work to wait for, in order
 
     def run(self) -> None:
@@ -299,12 +300,14 @@ class _Compiler:
         elif isinstance(spec, RegisteredBuffer):
             size = spec.anonymous.size if spec.anonymous else spec.size or 0
             node = self._numa_node(spec.anonymous, common["device"])
+            common["simulated_node"] = node in self._simulated_nodes
             self.steps.append(_register(spec, size, node, self.plan.source_name, common))
         else:
             self._managed(buffer, spec, common)
 
     def _pinned(self, spec: PinnedBuffer, flags: tuple[str, ...], common: dict[str, Any]) -> steps.CreatePinnedBuffer:
         node, near = self._numa_node(spec, common["device"]), spec.numa is not None
+        common["simulated_node"] = node in self._simulated_nodes
         return steps.CreatePinnedBuffer(size=spec.size, flags=flags, numa_node=node, near=near, **common)
 
     def _numa_node(self, spec: PinnedBuffer | Anonymous | None, device: int) -> int:

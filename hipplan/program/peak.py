@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
-from hipplan.program import steps
+from hipplan.program import huge_pages, steps
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
 from hipplan.program.program import descriptors_of
@@ -30,7 +30,7 @@ OPEN_FILES_MARGIN = 64
 
 
 def check(change: Difference, machine: Machine, findings: Findings) -> None:
-    """HP301, HP303, HP308: what a change needs at its peak. machine: its `in_use` does not count the layout."""
+    """HP301, HP303, HP308, HP315: what a change needs at its peak. machine: as if the layout's memory were free."""
     there, made = taken(change.old.steps, machine), taken((*change.additions, *change.changes), machine)
     for name, ordinal in change.new.devices.items():
         device, both = machine.devices[ordinal], bytes_of(there[ordinal]) + bytes_of(made[ordinal])
@@ -40,15 +40,32 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
             findings.add(_too_much("HP301", summary, there[ordinal], made[ordinal], about_size))
     on_host, coming = there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL]
     both = bytes_of(on_host) + bytes_of(coming)
-    if machine.host_memory is not None and coming and both > machine.host_memory:
-        room = format_size(machine.host_memory)
-        summary = f"old and new memory together need {format_size(both)} of host memory, the host has {room}"
-        findings.add(_too_much("HP303", summary, on_host, coming, format_size))
+    for size, says, _ in host_bounds(machine):
+        if coming and both > size:
+            summary = f"old and new memory together need {format_size(both)} of host memory, {says} {format_size(size)}"
+            findings.add(_too_much("HP303", summary, on_host, coming, format_size))
+            break
+    for lacking in huge_pages.shortages((*change.old.steps, *change.additions), machine):
+        summary = f"old and new buffers together need {lacking.what}"
+        findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))
     count = descriptors_of((*change.old.steps, *change.additions, *change.changes))
     limit = machine.limits.open_files
-    if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
+    if machine.runtime != "cuda" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
+
+
+def host_bounds(machine: Machine) -> list[tuple[int, str, str]]:
+    """(bytes of host memory that a plan may take, who says so, what to do) for each bound that is known."""
+    smaller = "make the pinned, registered and managed buffers smaller"
+    group = f"raise memory.max of the control group (docker --memory, a pod's limits), or {smaller}"
+    pinned = f"amdgpu.no_system_mem_limit=1 lifts it; or {smaller}"
+    bounds = [
+        (machine.host_memory, "the host has", smaller),
+        (machine.limits.host_memory, "the control groups of this process allow", group),
+        (machine.limits.pinned_memory, "AMD's driver pins at most", pinned),
+    ]
+    return [(size, says, do) for size, says, do in bounds if size is not None]
 
 
 def require_capacity(change: Difference) -> None:

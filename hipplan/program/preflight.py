@@ -10,9 +10,9 @@ from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping
-from hipplan.machines.machine import Machine, MachineDevice
-from hipplan.program import steps
-from hipplan.program.peak import OPEN_FILES_MARGIN, taken
+from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
+from hipplan.program import huge_pages, steps
+from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
 from hipplan.program.program import descriptors_of
 from hipplan.units import about_size, format_size
 
@@ -29,6 +29,7 @@ def check(
     rules.requirements()
     rules.capacity()
     rules.host_memory()
+    rules.huge_pages()
     rules.virtual_memory()
     rules.managed_memory()
     rules.peers()
@@ -37,6 +38,22 @@ def check(
     rules.releases()
     rules.padding()
     rules.numa()
+
+
+def of_host(plan: LoadedPlan) -> list[OfHost]:
+    """The figures of the host that the rules need for this plan."""
+    objects = plan.objects
+    specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
+    specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.kind != "device"]
+    figures: list[OfHost] = ["memory"] if specs or objects.contents else []
+    return [*figures, "pages"] if any(map(_depends_on_pages, specs)) else figures
+
+
+def _depends_on_pages(spec: Any) -> bool:
+    """Whether memory must be on some NUMA node, or in reserved huge pages."""
+    spec = getattr(spec, "anonymous", None) or spec
+    on_node = getattr(spec, "numa", None) is not None or getattr(spec, "numa_node", None) is not None
+    return on_node or getattr(spec, "huge_pages", "") in HUGE_PAGE_SIZES
 
 
 def _who(mapping: ResolvedMapping) -> list[str]:
@@ -58,6 +75,7 @@ class _Rules:
         self.machine = machine
         self.devices = devices
         self.memory: list[Any] = [step for step in made if step.makes == "allocation"]
+        self.made = made
         self.taken = taken(made, machine)
         self.findings = findings
         self.lines = {id(allocation): name for name, allocation in reversed(plan.objects.allocations.items())}.values()
@@ -114,23 +132,30 @@ class _Rules:
 
     def host_memory(self) -> None:
         """HP303: memory of the host."""
-        if self.machine.host_memory is None:
-            return
         taken = self.taken[steps.CPU_ORDINAL]
         needed = sum(step.size for step in taken)
-        if needed > self.machine.host_memory:
+        bound = next((bound for bound in host_bounds(self.machine) if needed > bound[0]), None)
+        if bound is not None:
+            size, says, do = bound
             paths = {name: allocation.path for name, allocation in self.objects.allocations.items()}
             paths |= {buffer.name: buffer.path for buffer in self.objects.buffers.values()}
             lanes = sum(step.size for step in taken if step.name not in paths)
             largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)
             self.add(
                 "HP303",
-                f"the plan needs {format_size(needed)} of host memory, the host has "
-                f"{format_size(self.machine.host_memory)}",
+                f"the plan needs {format_size(needed)} of host memory, {says} {format_size(size)}",
                 *(("contents",) if largest is None else paths[largest.name]),
                 why=f"{format_size(lanes)} of it copy contents to their devices" if lanes else "",
-                hint="make the pinned, registered and managed buffers smaller",
+                hint=do,
             )
+
+    def huge_pages(self) -> None:
+        """HP315: reserved huge pages."""
+        for short in huge_pages.shortages(self.made, self.machine):
+            users = [s for s in self.made if isinstance(s, steps.RegisterBuffer) and s.huge_pages == short.size]
+            largest = max(users, key=lambda step: step.size)
+            path = (*self.objects.buffers[largest.name].path, "anonymous", "huge_pages")
+            self.add("HP315", f"the plan needs {short.what}", *path, hint=short.hint)
 
     def virtual_memory(self) -> None:
         """HP304: a device without virtual memory management."""
@@ -198,9 +223,9 @@ class _Rules:
         return HOST in (who, owner) or self.machine.can_access(self.devices[who], self.devices[owner])
 
     def descriptors(self) -> None:
-        """HP308: AMD's runtime takes a file descriptor for each allocation."""
+        """HP308: AMD's runtime and the simulator take a file descriptor for each allocation."""
         limit = self.machine.limits.open_files
-        if self.machine.runtime != "amd" or not limit:
+        if self.machine.runtime == "cuda" or not limit:
             return
         count = descriptors_of(self.memory)
         if count + OPEN_FILES_MARGIN > limit:
@@ -233,17 +258,33 @@ class _Rules:
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 
     def numa(self) -> None:
-        """HP256, a warning: memory near a device whose NUMA node is unknown."""
+        """HP316: a NUMA node that this process cannot use. HP256, a warning: memory near a device whose node is
+        unknown."""
+        for name in self.lines:
+            if (node := self.objects.allocations[name].spec.numa_node) is not None:
+                self._node(name, node, *self.objects.allocations[name].path, "numa_node")
         for buffer in self.objects.buffers.values():
             anonymous = isinstance(buffer.spec, RegisteredBuffer)
             spec = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else buffer.spec
-            if getattr(spec, "numa", None) is None or self.device(buffer.device).numa_node is not None:
-                continue
-            path = (*buffer.path, *(("anonymous",) if anonymous else ()), "numa")
-            summary = f"the NUMA node of {buffer.device} is unknown, so '{buffer.name}' may be on any node"
-            why = f"{self.machine.name} has no numa_node for it; a virtual machine may have none"
-            span = self.plan.span(*path)
-            self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
+            path = (*buffer.path, *(("anonymous",) if anonymous else ()))
+            near = self.device(buffer.device).numa_node
+            if getattr(spec, "numa", None) is None:
+                if (node := getattr(spec, "numa_node", None)) is not None:
+                    self._node(buffer.name, node, *path, "numa_node")
+            elif near is not None:
+                self._node(buffer.name, near, *path, "numa", whose=f" (that of {buffer.device})")
+            else:
+                summary = f"the NUMA node of {buffer.device} is unknown, so '{buffer.name}' may be on any node"
+                why = f"{self.machine.name} has no numa_node for it; a virtual machine may have none"
+                span = self.plan.span(*path, "numa")
+                self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
+
+    def _node(self, name: str, node: int, *path: object, whose: str = "") -> None:
+        nodes = [known.node for known in self.machine.numa_nodes]
+        if nodes and node not in nodes:
+            there = f"node{'s' if len(nodes) > 1 else ''} {' and '.join(map(str, nodes))}"
+            summary = f"'{name}' cannot be on NUMA node {node}{whose}: {self.machine.name} has {there}"
+            self.add("HP316", summary, *path, hint=f"use {there}, or leave the node to the kernel")
 
     def releases(self) -> None:
         """HP309: features that this HIP release, or CUDA, does not have."""

@@ -48,7 +48,8 @@ def _fields(operation: str, *fields: str) -> Callable[[Any, Slots, Any], Row]:
 
 
 def _register(s: steps.RegisterBuffer, slots: Slots, old: Any) -> Row:
-    memory = s.device, s.size, s.flags, s.file, bool(s.bind), s.read_only, s.numa_node, s.huge_pages
+    node = -1 if s.simulated_node else s.numa_node
+    memory = s.device, s.size, s.flags, s.file, bool(s.bind), s.read_only, node, s.huge_pages
     return "register buffer", s.name, slots[s.name], *memory
 
 

@@ -215,6 +215,8 @@ class CreatePinnedBuffer(Step):
     """The preferred node for the memory; -1: the runtime chooses."""
     near: bool = False
     """The plan requires that node, so it is read back."""
+    simulated_node: bool = False
+    """The simulator plays the node: there is nothing to read back."""
 
     def describe(self) -> str:
         place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"
@@ -236,9 +238,12 @@ class RegisterBuffer(Step):
     read_only: bool = False
     numa_node: int = -1
     huge_pages: str = "none"
+    simulated_node: bool = False
+    """The simulator plays the node: the memory is not bound to it."""
 
     def describe(self) -> str:
-        origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else "fresh"
+        fresh = f"fresh on NUMA node {self.numa_node}" if self.numa_node >= 0 else "fresh"
+        origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else fresh
         return f"{format_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
 
 

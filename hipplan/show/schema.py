@@ -15,7 +15,7 @@ from pydantic import BaseModel
 import hipplan.language.model
 from hipplan.language.model import Plan
 from hipplan.language.model.describe import field_docs
-from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, SourceNote
+from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, NumaNode, SourceNote
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REPEATABLE = (
@@ -67,7 +67,7 @@ def plan_schema() -> dict[str, Any]:
 
 def machine_schema() -> dict[str, Any]:
     """The schema of a machine profile."""
-    models = {model.__name__: model for model in (MachineDevice, Link, Mesh, Limits, SourceNote)}
+    models = {model.__name__: model for model in (MachineDevice, Link, Mesh, NumaNode, Limits, SourceNote)}
     schema = _described(Machine, models)
     return {"$schema": _DIALECT, "title": "hipplan machine profile", **_without(schema, "title")}
 

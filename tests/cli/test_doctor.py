@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def test_it_works_anywhere(hipplan: Run) -> None:
     assert done.returncode in (0, 3)
     assert done.stderr == ""
     assert done.stdout.startswith("Linux ")
+    assert re.search(r"^for this process: .* open files", done.stdout, re.M)
     assert done.stdout.count("\n  do:  ") == sum(
         line.startswith(("error:", "warning:", "note:")) for line in done.stdout.splitlines()
     )

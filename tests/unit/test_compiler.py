@@ -259,11 +259,15 @@ def test_what_one_line_makes_is_refused_once(code: str, on: Machine) -> None:
     assert codes(plan, on) == [code]
 
 
-def test_descriptors_are_counted_on_amd() -> None:
-    few = machine(runtime="amd", limits=load_machine("sim-2").limits.model_copy(update={"open_files": 100}))
+@pytest.mark.parametrize(("runtime", "expected"), [("amd", ["HP308"]), ("sim", ["HP308"]), ("cuda", [])])
+def test_descriptors_are_counted_where_each_allocation_takes_one(runtime: str, expected: list[str]) -> None:
+    few = machine(runtime=runtime, limits=load_machine("sim-2").limits.model_copy(update={"open_files": 100}))
     plan = {"allocations": {"a": {"size": 4096, "count": 50}}}
 
-    assert codes(plan, few) == ["HP308"]
+    if expected:
+        assert codes(plan, few) == expected
+    else:
+        assert len(compiled(plan, few).steps) == 50
 
 
 def test_what_cannot_hold_the_memory_that_moves_bytes_is_reported_at_the_contents() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from hipplan.machines.doctor.asking import Answer, ask
 from hipplan.machines.doctor.examine import examine
-from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding, Report
 from hipplan.machines.doctor.variables import VARIABLES
 from hipplan.machines.machine import Link, Machine, MachineDevice
+from hipplan.machines.place import Place
 from hipplan.machines.profiles import load_machine
 from hipplan.machines.simulator import library_path
 
@@ -196,6 +196,21 @@ def test_what_the_kernel_says(path: str, text: str, topic: str | None, box: Box)
     collected = {finding.topic for finding in box.report().findings if not finding.topic.startswith("release.")}
 
     assert collected == ({topic} if topic else set())
+
+
+def test_the_facts_say_what_plans_may_take_of_the_host(box: Box) -> None:
+    box.amd()
+    box.file("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "12")
+    box.file("/sys/devices/system/node/has_memory", "0-1")
+    box.file("/sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "5")
+    box.file("/proc/self/status", "Mems_allowed_list:\t1\n")
+    box.file("/sys/fs/cgroup/memory.max", "1048576")
+    facts = box.report().facts["system"]
+
+    assert facts["huge_pages"] == {"2MiB": 12, "1GiB": 0}
+    assert facts["huge_pages_of_nodes"] == {1: {"2MiB": 5, "1GiB": 0}}
+    assert facts["numa_nodes_usable"] == [1]
+    assert facts["memory_allowed"] == 1048576
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError, HeldError
 from hipplan.holders.generations import Backup, file_sizes
-from hipplan.machines import host_room
 from hipplan.machines.profiles import load_machine
 from hipplan.program import held, held_bytes, steps
 from hipplan.program.content_steps import LoadFiles, Save
@@ -88,26 +87,6 @@ def test_wake_is_refused_if_a_device_lacks_memory() -> None:
         held_bytes.require_free_memory(program, machine, {"1": memory - (1 << 20)})
     (error,) = caught.value.diagnostics
     assert (error.code, error.summary) == ("HP442", "gpu.1 lacks 1MiB to wake: 2MiB are needed")
-
-
-def test_the_memory_of_the_host_is_limited_by_the_tightest_control_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = tmp_path / "groups" / "outer" / "inner"
-    inner.mkdir(parents=True)
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:  8000 kB\n")
-    (tmp_path / "own").write_text("1:cpu:/elsewhere\n0::/outer/inner\n")
-    for name, path in (("_MEMORY", "meminfo"), ("_GROUPS", "groups"), ("_OWN_GROUP", "own")):
-        monkeypatch.setattr(host_room, name, tmp_path / path)
-    assert host_room.host_memory_available() == 8000 << 10
-    for folder, limit, used in ((inner, "max", 10), (inner.parent, "5000", 4000)):
-        (folder / "memory.max").write_text(limit)
-        (folder / "memory.current").write_text(str(used))
-        (folder / "memory.stat").write_text("anon 3000\ninactive_file 500\n")
-    assert host_room.host_memory_available() == 1500
-    (tmp_path / "meminfo").unlink()
-    (tmp_path / "own").unlink()
-    assert host_room.host_memory_available() is None
 
 
 @pytest.mark.parametrize("threads", [True, False])

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan import ApplyError, PlanError, _core
-from hipplan.machines.machine import Machine
+from hipplan import ApplyError, MachineError, PlanError, _core
+from hipplan.machines import host
+from hipplan.machines.machine import Machine, NumaNode
+from hipplan.machines.place import Place
 from hipplan.machines.profiles import load_machine
 from hipplan.program import steps
 from tests.conftest import Simulator
@@ -106,7 +108,7 @@ def touch(layout: hipplan.Layout, name: str) -> None:
 
 @needs_nodes
 def test_every_page_is_read_back(sim: Simulator) -> None:
-    document = plan(**NEAR, e={"kind": "registered", "anonymous": {"size": 8192, "numa_node": 0}})
+    document = plan(**NEAR, e=fresh(0))
     before = policy()
     with hipplan.apply(document, runtime="sim", machine=on_nodes(None, 0)) as layout:
         assert policy() == before
@@ -117,8 +119,14 @@ def test_every_page_is_read_back(sim: Simulator) -> None:
     assert collected == dict.fromkeys("pfe", ("0", "0"))
 
 
+@pytest.fixture
+def unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that does not list its nodes, so that a plan is not refused before the driver is called."""
+    monkeypatch.setattr(host, "_NODES", "/no/such/folder")
+
+
 @needs_nodes
-def test_pages_on_another_node_are_reported(sim: Simulator) -> None:
+def test_pages_on_another_node_are_reported(sim: Simulator, unlisted: None) -> None:
     with hipplan.apply(plan(p=NEAR["p"]), runtime="sim", machine=on_nodes(None, NOWHERE)) as layout:
         touch(layout, "p")
         (wrong,) = layout.verify().mismatches()
@@ -126,10 +134,42 @@ def test_pages_on_another_node_are_reported(sim: Simulator) -> None:
     assert (wrong.name, wrong.what, wrong.desired, wrong.current) == ("p", "NUMA node", str(NOWHERE), "25 pages on 0")
 
 
-def test_a_node_that_is_not_there_rolls_back_what_is_bound_to_it(sim: Simulator) -> None:
+def test_a_node_that_is_not_there_rolls_back_what_is_bound_to_it(sim: Simulator, unlisted: None) -> None:
     with pytest.raises(ApplyError, match=f"mbind to NUMA node {NOWHERE}"):
         hipplan.apply(plan(p=NEAR["p"], f=NEAR["f"]), runtime="sim", machine=on_nodes(None, NOWHERE))
     assert sim.alive() == set()
+
+
+def test_a_node_that_is_not_there_is_refused_before_the_first_call(sim: Simulator) -> None:
+    if not host.numa_nodes(Place.here()):
+        pytest.skip("this kernel does not list its nodes")
+    with pytest.raises(MachineError, match=f"HP316.*'p' cannot be on NUMA node {NOWHERE}"):
+        hipplan.apply(plan(p=NEAR["p"]), runtime="sim", machine=on_nodes(None, NOWHERE))
+
+
+def test_the_nodes_of_a_simulated_machine_are_rehearsed(sim: Simulator) -> None:
+    """Memory is not bound to a node that only the profile has, nor read back from there."""
+    profile = on_nodes(NOWHERE, NOWHERE).model_copy(
+        update={"hip_version": "7.15.0", "numa_nodes": [NumaNode(node=0), NumaNode(node=NOWHERE)]}
+    )
+    document = plan(**NEAR, e=fresh(0))
+    document["allocations"] = {"a": {"device": "host", "numa_node": NOWHERE, "size": 4096}}
+    with hipplan.apply(document, runtime="sim", machine=profile) as layout:
+        for name in "pfe":
+            touch(layout, name)
+        checks = layout.verify()
+        described = {step.name: step.describe() for step in layout.program.steps}
+
+    assert not checks.mismatches()
+    assert {check.name for check in checks if check.what == "NUMA node"} <= {"e"}
+    assert {check.current for check in checks if check.what == "location"} == {f"NUMA node {NOWHERE}"}
+    assert all(f"NUMA node {NOWHERE}" in described[name] for name in "pfa")
+    with pytest.raises(MachineError, match=r"HP316.*has nodes 0 and 1023"):
+        hipplan.apply(plan(f=fresh(1)), runtime="sim", machine=profile)
+
+
+def fresh(node: int) -> dict[str, Any]:
+    return {"kind": "registered", "anonymous": {"size": 8192, "numa_node": node}}
 
 
 def test_the_staging_memory_is_made_in_any_case(sim: Simulator) -> None:

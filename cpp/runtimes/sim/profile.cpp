@@ -158,6 +158,8 @@ void set_key(machine_profile& machine, std::string_view key, std::string_view va
     machine.version = version_from(value);
   } else if (key == "host_memory") {
     machine.host_memory_bytes = number<std::uint64_t>(value);
+  } else if (key == "numa_nodes") {
+    machine.numa_nodes = number<int>(value);
   } else if (key == "limit.mappings") {
     machine.mappings_max = number<std::uint64_t>(value);
   } else if (key == "option.max_allocation_percent") {

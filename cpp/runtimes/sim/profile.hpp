@@ -52,6 +52,7 @@ struct link_profile {
 struct machine_profile {
   hip_version version;
   std::uint64_t host_memory_bytes = std::uint64_t{512} << 30;
+  int numa_nodes = 1;  ///< of the host
   std::vector<device_profile> devices;
   std::map<std::pair<int, int>, link_profile> links;  ///< directed; absent: not reachable
   std::uint64_t mappings_max = 0;                     ///< 0: no limit

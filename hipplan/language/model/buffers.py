@@ -216,7 +216,8 @@ class PinnedBuffer(_Buffer):
     """`near`: on the NUMA node of the buffer's device, read back page by page. Default: the runtime chooses; AMD's
     takes the nearest node.
 
-    Errors: HP107 together with numa_user. HP256, a warning: the device's node is unknown.
+    Errors: HP107 together with numa_user; HP316 this process cannot use the node. HP256, a warning: the device's node
+    is unknown.
     Source: set_mempolicy(MPOL_PREFERRED) before hipHostMalloc, move_pages.
     """
 
@@ -248,20 +249,22 @@ class Anonymous(PlanModel):
     numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
     """The NUMA node of the memory, read back page by page. Default: the kernel chooses.
 
-    Errors: HP107 together with numa.
+    Errors: HP107 together with numa; HP316 this process cannot use the node.
     Source: mbind(MPOL_BIND), move_pages.
     """
 
     numa: Literal["near"] | None = None
     """`near`: the NUMA node of the buffer's device.
 
-    Errors: HP107 together with numa_node. HP256, a warning: the device's node is unknown.
+    Errors: HP107 together with numa_node; HP316 this process cannot use the node. HP256, a warning: the device's node
+    is unknown.
     Source: mbind(MPOL_BIND), move_pages.
     """
 
     huge_pages: Literal["none", "transparent", "2MiB", "1GiB"] = "none"
-    """`transparent` requests huge pages if available; 2MiB and 1GiB take reserved huge pages or fail.
+    """`transparent` requests huge pages if available; 2MiB and 1GiB take reserved huge pages.
 
+    Errors: HP315 too few of them are free.
     Source: madvise(MADV_HUGEPAGE), mmap(MAP_HUGETLB).
     """
 

@@ -30,7 +30,7 @@ class Allocation(PlanModel):
     """With `device: host`, the NUMA node of the memory (HIP 7.15, which is ROCm 10.0, and later, and NVIDIA). Default:
     the host chooses.
 
-    Errors: HP107 on a GPU; HP309 this release cannot do it.
+    Errors: HP107 on a GPU; HP309 this release cannot do it; HP316 this process cannot use the node.
     Source: hipMemAllocationProp.location (hipMemLocationTypeHostNuma).
     """
 

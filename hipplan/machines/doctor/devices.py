@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from hipplan.machines.doctor import releases
-from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding
+from hipplan.machines.host import numbers_in
 from hipplan.machines.machine import Machine
+from hipplan.machines.place import Place
 
 _HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 _FEW = 6
@@ -84,19 +85,9 @@ def _nodes_of_this_process(place: Place) -> set[int]:
     for folder in place.matches("/sys/devices/system/node", "node[0-9]*"):
         number = folder.name.removeprefix("node")
         text = place.text(f"/sys/devices/system/node/{folder.name}/cpulist")
-        if number.isdecimal() and mine & _processors(text):
+        if number.isdecimal() and mine & numbers_in(text):
             visible.add(int(number))
     return visible
-
-
-def _processors(text: str) -> set[int]:
-    """The numbers in a list such as 0-3,8."""
-    numbers: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            numbers |= set(range(int(first), min(int(last or first), 2**16) + 1))
-    return numbers
 
 
 def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:

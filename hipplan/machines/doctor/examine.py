@@ -9,8 +9,8 @@ from typing import Any
 from hipplan.machines.doctor import devices, libraries, system, variables
 from hipplan.machines.doctor.asking import Answer, ask
 from hipplan.machines.doctor.libraries import Copy
-from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import LEVELS, Finding, Report
+from hipplan.machines.place import Place
 
 Ask = Callable[[str], Answer]
 

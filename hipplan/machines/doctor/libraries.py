@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding
 from hipplan.machines.elf import fault_of
+from hipplan.machines.place import Place
 from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
 
 _NAMES = {"amd": "libamdhip64.so", "cuda": "libcuda.so"}

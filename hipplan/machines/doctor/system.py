@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hipplan.machines.doctor.place import Place
+from hipplan.machines import host
 from hipplan.machines.doctor.report import Finding
+from hipplan.machines.place import Place
 from hipplan.units import format_size
 
 AMD, NVIDIA = "0x1002", "0x10de"
@@ -22,12 +23,18 @@ _FEW_MAPPINGS = 262_144
 
 def facts(place: Place) -> dict[str, Any]:
     nodes = [path.name for path in place.matches("/sys/devices/system/node", "node[0-9]*")]
+    usable = host.numa_nodes(place)
     return {
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory": host.memory_total(),
+        "memory_allowed": host.memory_allowed(place),
+        "memory_pinned": host.memory_pinned(place),
         "numa_nodes": len(nodes),
+        "numa_nodes_usable": [known.node for known in usable],
+        "huge_pages": host.huge_pages(place),
+        "huge_pages_of_nodes": {known.node: known.huge_pages for known in usable},
         "drivers": {name: text for name, text in (("amd", _amdgpu(place)), ("nvidia", _nvidia(place))) if text},
         "gpus_on_the_bus": {_VENDORS[vendor]: count for vendor, count in on_the_bus(place).items()},
         "limits": {name: {"soft": soft, "hard": hard} for name, (soft, hard) in place.limits.items()},
@@ -139,8 +146,8 @@ def _memory(place: Place) -> Iterator[Finding]:
         why = "addresses that are only reserved count as memory then"
         do = "sysctl -w vm.overcommit_memory=0, where reservations of large plans are refused"
         yield Finding("note", "memory.overcommit", "the kernel does not overcommit memory", do, why)
-    cgroup = place.number("/sys/fs/cgroup/memory.max")
-    if cgroup is not None and cgroup < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        why = "pinned memory counts; beyond it the kernel ends the process"
+    cgroup = host.memory_allowed(place)
+    if cgroup is not None and cgroup < host.memory_total():
+        why = "pinned memory counts; plans that need more are refused (HP303)"
         summary = f"the control group of this process may use {format_size(cgroup)} of the host's memory"
         yield Finding("note", "memory.cgroup", summary, "keep pinned memory and page cache below it, or raise it", why)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding, Level
+from hipplan.machines.place import Place
 
 
 class _Known(NamedTuple):

@@ -38,7 +38,8 @@ hipError_t check_properties(const machine& m, const hipMemAllocationProp& prop) 
       !m.is_device(prop.location.id)) {  // the id of a host location is checked like a device's
     return static_cast<hipError_t>(m.rules.create_bad_device_code);
   }
-  if (prop.location.type == hipMemLocationTypeHostNuma && prop.location.id != 0) return hipErrorInvalidValue;
+  const bool is_node = prop.location.id >= 0 && prop.location.id < m.profile.numa_nodes;
+  if (prop.location.type == hipMemLocationTypeHostNuma && !is_node) return hipErrorInvalidValue;
   return check_handle_type(m, prop.requestedHandleType);
 }
 
