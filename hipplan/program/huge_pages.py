@@ -42,7 +42,7 @@ class Shortage(NamedTuple):
             "vm.nr_hugepages (sysctl)" if is_default else f"/sys/{place}/hugepages/{_FOLDERS[self.size]}/nr_hugepages"
         )
         more = self.needed - self.free
-        return f"raise {setting} by {more}, best at boot, or write `huge_pages: transparent`, which takes what there is"
+        return f"raise {setting} by {more}, best at boot, or write `huge_pages: transparent`, which needs none"
 
 
 def taken(steps: Iterable[Step]) -> Pages:

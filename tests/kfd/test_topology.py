@@ -31,7 +31,8 @@ def properties(path: Path) -> dict[str, int]:
 def test_every_profile_of_amd_s_gpus_is_written(name: str, tmp_path: Path) -> None:
     machine = load_machine(name)
     topology.write(tmp_path, machine)
-    nodes = [tmp_path / "topology" / "nodes" / str(n) for n in range(1, 1 + len(machine.devices))]
+    hosts = 1 + max(device.numa_node or 0 for device in machine.devices)
+    nodes = [tmp_path / "topology" / "nodes" / str(hosts + n) for n in range(len(machine.devices))]
 
     assert [properties(node / "mem_banks/0/properties")["size_in_bytes"] for node in nodes] == [
         device.memory for device in machine.devices
@@ -39,8 +40,8 @@ def test_every_profile_of_amd_s_gpus_is_written(name: str, tmp_path: Path) -> No
     assert len({(node / "gpu_id").read_text() for node in nodes}) == len(nodes)
     for index, node in enumerate(nodes):
         linked = [properties(link / "properties") for link in node.glob("*_links/*")]
-        assert {link["node_to"] for link in linked} == {0} | {
-            other + 1 for other in range(len(nodes)) if machine.link(index, other)
+        assert {link["node_to"] for link in linked} == {machine.devices[index].numa_node or 0} | {
+            hosts + other for other in range(len(nodes)) if machine.link(index, other)
         }
         assert len(linked) == sum(properties(node / "properties")[f"{kind}_links_count"] for kind in ("io", "p2p"))
 
