@@ -6,6 +6,7 @@ path afterwards, the files stay in that folder.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -42,6 +43,11 @@ class Place:
     def __exit__(self, *raised: object) -> None:
         os.close(self.folder)
 
+    @property
+    def resolved(self) -> str:
+        """The path without links. Raises OSError."""
+        return os.path.join(os.readlink(f"/proc/self/fd/{self.folder}"), self.name)  # noqa: PTH115, PTH118
+
     def status(self) -> os.stat_result | None:
         """What is there: a file, or a link itself; None if nothing is. Raises OSError."""
         try:
@@ -58,38 +64,39 @@ class Place:
         if status is None:
             return None
         if stat.S_ISLNK(status.st_mode):
-            self._require_regular(os.stat(self.name, dir_fd=self.folder) if self._leads_on() else status)
+            self._require_regular(self._leads_to() or status)
             raise self.refused_link()
-        self._require_regular(status)
-        require_owner(status, self.path)
-        if private and status.st_mode & 0o077:
-            why = f"other users may open it: its mode is {stat.S_IMODE(status.st_mode):04o}"
-            raise UnsafeFile(why, self.path, "remove it, or name another file")
+        self._require_ours(status, private=private)
         if not os.access(self.name, os.W_OK, dir_fd=self.folder):  # a new file in its place would not ask
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path)
         return status
 
-    def require_ours_open(self, descriptor: int) -> None:
-        """Raises OSError: what was opened here is no regular file; UnsafeFile: it is another user's, or has more names.
+    def require_ours_open(self, descriptor: int, *, private: bool = False) -> None:
+        """As require_ours(), of what was opened here: to write to it, or with private= to read it.
 
-        With a hard link, another user can give any file of this user a name in a folder of his own.
+        Raises UnsafeFile also where a file to write to has other names. With a hard link, another user can give any
+        file of this user a name in any folder.
         """
         status = os.fstat(descriptor)
-        self._require_regular(status)
-        require_owner(status, self.path)
-        if status.st_nlink > 1:
+        self._require_ours(status, private=private)
+        if status.st_nlink > 1 and not private:
             raise UnsafeFile("it has other names, too: hard links", self.path)
 
     def refused_link(self) -> UnsafeFile:
         """The error for a link."""
         return UnsafeFile("it is a link", self.path, f"name the file itself: {os.path.realpath(self.path)}")
 
-    def _leads_on(self) -> bool:
-        try:
-            os.stat(self.name, dir_fd=self.folder)
-        except OSError:
-            return False
-        return True
+    def _leads_to(self) -> os.stat_result | None:
+        with contextlib.suppress(OSError):
+            return os.stat(self.name, dir_fd=self.folder)
+        return None
+
+    def _require_ours(self, status: os.stat_result, *, private: bool) -> None:
+        self._require_regular(status)
+        require_owner(status, self.path)
+        if private and status.st_mode & 0o077:
+            why = f"other users may open it: its mode is {stat.S_IMODE(status.st_mode):04o}"
+            raise UnsafeFile(why, self.path, "remove it, or name another file")
 
     def _require_regular(self, status: os.stat_result) -> None:
         """Raises OSError."""

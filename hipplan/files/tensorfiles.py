@@ -62,9 +62,10 @@ def is_safetensors(path: str) -> bool:
     return path.endswith((".safetensors", ".index.json"))
 
 
-def open_file(path: str) -> TensorFile:
-    """Opens one file, an index excepted, and reads its header. Raises FileProblem."""
-    descriptor = _opened(path)
+def open_file(path: str, descriptor: int | None = None) -> TensorFile:
+    """Opens one file, an index excepted, and reads its header. descriptor: of the file, if it is open; it is the
+    caller's. Raises FileProblem."""
+    descriptor = _opened(path) if descriptor is None else os.dup(descriptor)
     try:
         size = os.fstat(descriptor).st_size
         return TensorFile(path, descriptor, size, _entries(path, descriptor, size))
@@ -277,7 +278,9 @@ class Rows:
 class Files:
     """Open files by path, each once; closed with close()."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptors: Mapping[str, int] | None = None) -> None:
+        """descriptors: of files that are open already, by path; they are the caller's."""
+        self._descriptors = descriptors or {}
         self._open: dict[str, TensorFile] = {}
         self._indices: dict[str, dict[str, str]] = {}
         self._suggestions = Suggestions()
@@ -310,7 +313,7 @@ class Files:
 
     def _file(self, path: str) -> TensorFile:
         if path not in self._open:
-            self._open[path] = open_file(path)
+            self._open[path] = open_file(path, self._descriptors.get(path))
         return self._open[path]
 
     def _entry(self, wanted: Wanted) -> tuple[TensorFile, Entry]:

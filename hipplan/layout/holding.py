@@ -208,4 +208,5 @@ class Holding:
         if (holders := self.native.close(force)) and not force:
             hint = "first delete the arrays and tensors made from it, or call close(force=True)"
             raise LayoutInUse(self.under_way.explained(in_use(holders, hint)))
+        self.state.copies.files.clear()  # they stay, but nothing reads them any more
         return free_retired(self.native.retired, self.record)

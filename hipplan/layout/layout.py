@@ -193,7 +193,7 @@ class Layout(MovesBytes):
         *,
         to: str | os.PathLike[str] = "host",
         unchanged: Names = (),
-        checksum: bool = False,
+        checksum: bool | None = None,
         force: bool = False,
         on_unmap: OnNames | None = None,
         on_map: OnNames | None = None,
@@ -201,14 +201,15 @@ class Layout(MovesBytes):
     ) -> Difference:
         """Frees the memory of regions, reservations, mappings or allocations and keeps their addresses.
 
-        to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file. unchanged: names
-        whose bytes still equal the copy that wake(retain=True) kept: they are not copied again. checksum: stores a
-        checksum of the copy, which wake() compares. force: keeps views and captured graphs; using them faults the GPU
-        until wake(). on_unmap(names) is called before anything happens; on_map(names) when the memory is restored:
-        after wake(), or if this sleep failed. It waits for work of the devices; no new work may use the memory. Memory
-        that is asleep already is skipped. Raises ApplyError: no such object (HP420), it cannot sleep (HP440), the kept
-        copy is gone (HP443), or it failed and was rolled back; LayoutInUse (HP409) while views exist; MachineError
-        (HP303, HP309); LeakError: it is asleep, but an object could not be released.
+        to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file, which only this
+        user may open. unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
+        copied again. checksum: whether a checksum of the copy is stored, which wake() compares; None: that of a file.
+        force: keeps views and captured graphs; using them faults the GPU until wake(). on_unmap(names) is called before
+        anything happens; on_map(names) when the memory is restored: after wake(), or if this sleep failed. It waits for
+        work of the devices; no new work may use the memory. Memory that is asleep already is skipped. Raises
+        ApplyError: no such object (HP420), it cannot sleep (HP440), the kept copy is gone (HP443), the file cannot be
+        written (HP413) or is not this user's alone (HP416), or it failed and was rolled back; LayoutInUse (HP409) while
+        views exist; MachineError (HP303, HP309); LeakError: it is asleep, but an object could not be released.
         """
         self._holding.require_open()
         with self._holding.turn.taken():
@@ -222,8 +223,8 @@ class Layout(MovesBytes):
 
         names: default: everything that is asleep. retain: keeps the copies, files too, for the next sleep. Memory that
         was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no such object (HP420),
-        no room (HP442), a copy that has changed (HP405, HP421, HP443), or it failed and was rolled back; then it is
-        still asleep. LeakError: it is awake, but an object could not be released.
+        no room (HP442), a copy that has changed (HP443, HP416), or it failed and was rolled back; then it is still
+        asleep. LeakError: it is awake, but an object could not be released.
         """
         self._holding.require_open()
         try:

@@ -10,8 +10,10 @@ from typing import Any
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.files.output import replacing, unwritten
+from hipplan.files.private import PrivateFile
 from hipplan.files.tensorfiles import Files, Rows
-from hipplan.layout.state import Checksums, State
+from hipplan.layout.copies import Checksums, Copies
+from hipplan.layout.state import State
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
 from hipplan.program.contents import lanes_of, staging_name, stream_name
 from hipplan.program.sleeping_bytes import plan_name_of
@@ -47,15 +49,15 @@ class Mover:
         on_bytes: OnBytes | None,
         callbacks: Callbacks,
         before: State | None = None,
-        sums: Checksums | None = None,
+        copies: Copies | None = None,
     ) -> None:
-        """before: the old state in a change, which has the objects that it removes. sums: checksums of backups."""
+        """before: the old state in a change, which has the objects that it removes. copies: of sleeping bytes."""
         self.files = files
         """The files to read."""
         self._callbacks = callbacks
         self._state = state
         self._before = before
-        self._sums = {} if sums is None else sums
+        self._copies = copies or Copies()
         self._on_bytes = on_bytes
         self._filler: _core.Filler | None = None
         self._numbers: dict[tuple[str, int], int] = {}
@@ -113,11 +115,13 @@ class Mover:
             if step.places is not None:
                 self._write_to(step, step.places)
                 return
-            with replacing(step.file) as descriptor:
+            with replacing(step.file, private=step.private) as descriptor:
                 os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is reported before the first byte
                 os.ftruncate(descriptor, size)
                 os.pwrite(descriptor, step.header, 0)
                 self._write_to(step, _in_a_row(step, descriptor))
+                if step.private:
+                    self._copies.add(PrivateFile(step.file, os.dup(descriptor)))
         except (OSError, ValueError) as error:
             if error is self._callbacks.raised:
                 raise
@@ -127,22 +131,18 @@ class Mover:
         for part, (descriptor, offset), summed in zip_longest(step.parts, places, step.sums):
             number = self._number(step.file, summed)
             self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset, number)
-        self._sums.update(self.run())
+        self._copies.sums.update(self.run())
 
     def _digest(self, step: Digest) -> None:
-        descriptor = os.open(step.place, os.O_RDONLY | os.O_CLOEXEC) if step.is_file else -1
-        try:
-            for number, (offset, size) in enumerate(step.pieces):
-                self._numbers[step.place, offset] = number
-                address = 0 if step.is_file else self.at(Part(step.place, offset, size, CPU_ORDINAL))
-                self.filler.sum(step.name, address, size, descriptor, offset, number)
-            sums = self.run()
-        finally:
-            if step.is_file:
-                os.close(descriptor)
+        descriptor = self._copies.files[step.place].descriptor if step.is_file else -1
+        for number, (offset, size) in enumerate(step.pieces):
+            self._numbers[step.place, offset] = number
+            address = 0 if step.is_file else self.at(Part(step.place, offset, size, CPU_ORDINAL))
+            self.filler.sum(step.name, address, size, descriptor, offset, number)
+        sums = self.run()
         if step.compares:
             self._compare(sums, is_file=step.is_file)
-        self._sums.update(sums)
+        self._copies.sums.update(sums)
 
     def _number(self, place: str, offset: int | None) -> int | None:
         """The number of a checksum in this run of the filler. None: there is none."""
@@ -152,7 +152,7 @@ class Mover:
         """Raises ApplyError (HP443), which names the memory whose checksum is not the stored one."""
         assert self._before is not None
         program = self._before.program
-        differ = [key for key, checksum in sums.items() if checksum != self._sums.get(key)]
+        differ = [key for key, checksum in sums.items() if checksum != self._copies.sums.get(key)]
         names = {(backup.place, backup.offset): name for name, backup in program.backups.items()}
         damaged = {plan_name_of(program, names[place, offset]): place for place, offset in differ}
         diagnostics = []

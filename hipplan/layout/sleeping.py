@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of, suggest
+from hipplan.errors import ApplyError, LayoutInUse, MachineError, driver_failure, suggest
 from hipplan.files.open_by import open_by
+from hipplan.files.output import unwritten
+from hipplan.files.places import Place
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
@@ -24,7 +25,7 @@ from hipplan.machines.family import family_of
 from hipplan.plain import called
 from hipplan.program import peak, sleeping, steps
 from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, refuse_asleep
-from hipplan.program.backups import DROP, FILE, HOST, Backup
+from hipplan.program.backups import DROP, FILE, HOST
 from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
@@ -43,7 +44,8 @@ class How(NamedTuple):
 
     to: str | os.PathLike[str]
     unchanged: Names
-    checksum: bool
+    checksum: bool | None
+    """None: where the backup is a file."""
     force: bool
 
 
@@ -59,14 +61,13 @@ def sleep(
     """layout.sleep()."""
     wanted, same = listed(names), listed(how.unchanged)
     kind, file = _place(how.to)
+    checked = kind == FILE if how.checksum is None else how.checksum
     notified: list[State] = []
 
     def find_change(state: State, _: update.Meet) -> Difference:
-        difference = sleeping.falls_asleep(
-            state.program, wanted, to=kind, file=file, unchanged=same, checked=how.checksum
-        )
+        difference = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=checked)
         if not difference.empty:
-            _require_copies(difference)
+            _require_writable(difference)
             _require_alone(state, difference)
             _require_host_memory(difference)
             _require_freed_at_once(holding, state, difference)
@@ -79,7 +80,6 @@ def sleep(
 
     if on_map is not None:
         holding.on_map[wanted] = on_map
-    before = holding.state.program.backups
     try:
         return update.change(holding, "sleep", find_change, on_bytes=on_bytes, force=how.force)
     except BaseException as error:
@@ -92,11 +92,13 @@ def sleep(
         raise
     finally:
         notified.clear()
-        _remove(_files_of(before) - _files_of(holding.state.program.backups))
 
 
 def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
-    """Where bytes go, and the path of a file. Raises ValueError, TypeError, ApplyError."""
+    """Where bytes go, and the path of a file: one for each file, whatever links lead to its folder.
+
+    Raises ValueError, TypeError, ApplyError.
+    """
     if to in (HOST, DROP):
         return str(to), ""
     if not (path := os.fsdecode(to)):
@@ -105,7 +107,11 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
         raise refuse(f"sleep cannot put bytes to '{path}'", hint=f"{meant} A file of that name is ./{path}")
     if path.endswith((".npy", ".safetensors", ".index.json")):
         raise refuse(f"{path} would hold raw bytes, but its extension names another format", hint="name it .bin")
-    return FILE, os.path.realpath(path)  # one name for one file, whatever links lead there
+    try:
+        with Place(path) as place:
+            return FILE, place.resolved
+    except (OSError, ValueError) as error:
+        raise ApplyError(unwritten(path, "", error)) from None
 
 
 def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnBytes | None) -> Difference:
@@ -117,11 +123,9 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
         _require_room(state, difference)
         return difference
 
-    before = holding.state.program.backups
     try:
         return update.change(holding, "wake", find_change, on_bytes=on_bytes)
     finally:
-        _remove(_files_of(before) - _files_of(holding.state.program.backups))
         _call_on_map(holding)
 
 
@@ -156,19 +160,6 @@ def listed(names: Names) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise TypeError(f"a name is text, not {called(name)}")
     return wanted
-
-
-def _files_of(backups: Mapping[str, Backup]) -> set[str]:
-    return {backup.place for backup in backups.values() if backup.to == FILE}
-
-
-def _remove(files: set[str]) -> None:
-    """Removes the files of copies whose bytes are in memory again."""
-    for file in files:
-        try:
-            Path(file).unlink()
-        except OSError as error:
-            log.warning("%s is no longer needed and cannot be removed: %s", file, reason_of(error))
 
 
 def _call_on_map(holding: Holding) -> None:
@@ -212,23 +203,15 @@ def _users(state: State, memory: str) -> str:
     return f"{', '.join(users)} {'has' if len(users) == 1 else 'have'}" if users else ""
 
 
-def _require_copies(change: Difference) -> None:
-    """Raises HP443 for files of an earlier sleep that would be used again, but are gone or have another size."""
-    written = {step.file for step in change.contents if isinstance(step, Save)}
-    was, asleep = change.old.asleep, change.new.asleep
-    for name, backup in change.new.backups.items():
-        if name not in asleep or name in was or backup.to != FILE or backup.place in written:
-            continue
-        try:
-            size = Path(backup.place).stat().st_size
-        except OSError as error:
-            why = f"{backup.place} cannot be read: {reason_of(error)}"
-        else:
-            if size == backup.file_size:
-                continue
-            why = f"{backup.place} has {size:,} bytes, and had {backup.file_size:,}"
-        what = f"the copy of '{plan_name_of(change.old, name)}' has changed"
-        raise ApplyError(Diagnostic("HP443", what, why=why, hint="leave unchanged= out: then it is written again"))
+def _require_writable(change: Difference) -> None:
+    """Raises ApplyError (HP413, HP416) now where the file of a backup could not be replaced later."""
+    for step in change.contents:
+        if isinstance(step, Save):
+            try:
+                with Place(step.file) as place:
+                    place.require_ours(private=True)
+            except OSError as error:
+                raise ApplyError(unwritten(step.file, "", error)) from None
 
 
 def _require_host_memory(change: Difference) -> None:

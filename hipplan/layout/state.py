@@ -9,13 +9,12 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.layout.checks import Check
+from hipplan.layout.copies import Copies
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 
 INSIDE = ("mapping", "tensor")
 _WITHOUT_ADDRESS = ("allocation", "stream", "peer")
-Checksums = dict[tuple[str, int], int]
-"""Pinned memory or file, and the offset of an allocation's bytes in it -> their checksum."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class State:
     """What was read back last."""
     bindings: Mapping[str, Any] = field(default_factory=dict)
     """What the caller passed for the program, by name; kept alive while it is used."""
-    sums: Checksums = field(default_factory=dict)
+    copies: Copies = field(default_factory=Copies)
     """Of sleeping bytes."""
 
     @cached_property

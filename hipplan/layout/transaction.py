@@ -87,7 +87,7 @@ class Transaction:
         self._total = len(change.all_steps)
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
-        self._sums = dict(self.old.sums)
+        self._copies = self.old.copies.for_change()
         self._devices: Mapping[str, int] = {}
         """The devices that were last set to be waited for."""
 
@@ -114,11 +114,12 @@ class Transaction:
 
     def prepare(self) -> None:
         """Make and alter all objects, read them back, and load contents. Raises the first failure."""
+        self._copies.reopen(self.change)
         if not self.change.contents:
             self._make()
             self._alter()
             return
-        with contextlib.closing(Files()) as files:
+        with contextlib.closing(Files(self._copies.descriptors)) as files:
             check_files(self.change.contents, files)
             self._make()
             if self.change.saves:
@@ -194,9 +195,12 @@ class Transaction:
         """Commit the change, then free the replaced objects. Raises ValueError if the layout was closed meanwhile."""
         if not self._started.committed:
             self._decide()
-        return self._free_retired(self.change.new.devices)
+        undone = self._free_retired(self.change.new.devices)
+        self._copies.remove_old()
+        return undone
 
     def _decide(self) -> None:
+        self._copies.keep_only(self.change.new)
         if not self._started.commit(self._state):
             raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
 
@@ -204,7 +208,9 @@ class Transaction:
         """Restores the old state and releases what was made."""
         if self._change is not None:
             self._change.roll_back()
-        return self._free_retired(self.old.program.devices)
+        undone = self._free_retired(self.old.program.devices)
+        self._copies.remove_new()
+        return undone
 
     def _free_retired(self, devices: Mapping[str, int]) -> Undone:
         undone = free_retired(self.holdings.retired, self._record)
@@ -227,7 +233,7 @@ class Transaction:
     def _state(self) -> State:
         """The state that is being made."""
         return State(
-            self.change.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._sums
+            self.change.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._copies
         )
 
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
@@ -296,7 +302,7 @@ class Transaction:
             raise ApplyError([mismatch(check) for check in wrong])
 
     def _fill(self, files: Files) -> None:
-        mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old, self._sums)
+        mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old, self._copies)
         for step in self.change.contents:
             self._call_on_step(step)
             self._step = step

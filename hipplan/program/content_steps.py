@@ -122,6 +122,8 @@ class Save(Step):
     header: bytes = b""
     places: tuple[tuple[int, int], ...] | None = None
     """For each part the descriptor of a file that is open and large enough, and where in it. None: the new file."""
+    private: bool = False
+    """The file is a backup: only this user may open it."""
     sums: tuple[int | None, ...] = ()
     """Of a backup: for each part, where in the file the bytes of its allocation begin, which have a checksum; None:
     they have none."""

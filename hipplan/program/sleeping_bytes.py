@@ -60,7 +60,7 @@ def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[Con
         else:
             places = [*_in_files(moved, new.backups)]
             parts, sums = tuple(place.part for place in places), tuple(place.sum for place in places)
-            yield Save(name=name, origin=None, file=first.place, parts=parts, sums=sums)
+            yield Save(name=name, origin=None, file=first.place, parts=parts, private=True, sums=sums)
 
 
 def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[ContentStep]:

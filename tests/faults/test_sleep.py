@@ -53,10 +53,20 @@ def slept_once(layout: Layout) -> None:
     layout.wake(retain=True)
 
 
+def slept_in(file: Path) -> Act:
+    def act(layout: Layout) -> None:
+        layout.sleep(NAMES, to=file)
+        layout.wake(retain=True)
+
+    return act
+
+
 ACTS: dict[str, Callable[[Path], Acts]] = {
     "sleep": lambda file: (None, sleep()),
     "sleep in the copy that was kept": lambda file: (slept_once, sleep(unchanged="twice", checksum=True)),
     "sleep in a file": lambda file: (None, sleep(to=file)),
+    "sleep in the file that was kept": lambda file: (slept_in(file), sleep(to=file, unchanged=NAMES)),
+    "sleep in another file": lambda file: (slept_in(file), sleep(to=file.with_name("other.bin"))),
     "drop": lambda file: (None, sleep(to="drop")),
     "wake": lambda file: (sleep(checksum=True), wake()),
     "wake a part": lambda file: (sleep(), wake(names="weights")),
@@ -69,27 +79,43 @@ ACTS: dict[str, Callable[[Path], Acts]] = {
 class Slept(Change):
     """Whatever failed: when it is awake at last, all is where it was, with its bytes."""
 
+    def __init__(self, sim: Simulator, act: Act, first: Act | None, folder: Path) -> None:
+        """folder: of the file where bytes sleep, and of nothing else."""
+        super().__init__(sim, program_of(PLAN), act, first=first)
+        self.folder = folder
+
     def begin(self) -> Layout:
+        for file in self.folder.iterdir():
+            file.unlink()  # of a layout that was closed asleep
         layout = super().begin()
         self.was_asleep = layout.asleep
         return layout
 
     def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
         super().check(state, error, call, code, lasting)
+        self.require_files(state)
         if any(failure.is_change or failure.call == "hipMemUnmap" for failure in failures_of(error)):
             return  # a mapping that was lost is where another one would have to come
         dropped = "drop" in (*state.asleep.values(), *self.was_asleep.values())
         state.wake()
+        self.require_files(state)
         assert (state.asleep, state.drift()) == ({}, [])
         assert self.sim.read(state["weights"].address, 4 * MIB) == b"\7" * (4 * MIB)
         for address, value in self.written.items():
             if not dropped or address != state["twice"].address:
                 assert self.sim.read(address, PATTERN_BYTES) == bytes([value]) * PATTERN_BYTES
 
+    def require_files(self, layout: Layout) -> None:
+        """There is a file where the layout has bytes in one, and it is held open; else there is none."""
+        expected = {Path(backup.place) for backup in layout.program.backups.values() if backup.to == "file"}
+        assert {*self.folder.iterdir()} == expected
+        assert layout._holding.state.copies.files.keys() == {*map(str, expected)}
+
 
 def phase(what: str, sim: Simulator, folder: Path) -> Change:
-    first, act = ACTS[what](folder / "copy.bin")
-    return Slept(sim, program_of(PLAN), act, first=first)
+    (files := folder / "files").mkdir()
+    first, act = ACTS[what](files / "copy.bin")
+    return Slept(sim, act, first, files)
 
 
 @pytest.mark.parametrize("what", ACTS)

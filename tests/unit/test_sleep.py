@@ -630,11 +630,10 @@ def test_a_callback_cannot_close_what_is_copied(
     assert layout.closed
 
 
-@pytest.mark.parametrize("other", ["folder/../copy.bin", "linked/copy.bin", "link.bin"])
+@pytest.mark.parametrize("other", ["folder/../copy.bin", "linked/copy.bin"])
 def test_one_file_has_one_name(other: str, layout: Layout, sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path)
-    (tmp_path / "link.bin").symlink_to(tmp_path / "copy.bin")
     layout.fill("cache", 5)
     layout.sleep("weights", to=tmp_path / "copy.bin")
     with pytest.raises(ApplyError, match=r"HP420.*already holds the bytes of 'weights'"):
@@ -698,10 +697,11 @@ def test_a_file_that_cannot_be_written_or_read_changes_nothing(layout: Layout, t
     file = tmp_path / "copy.bin"
     layout.sleep("cache", to=file)
     file.rename(tmp_path / "elsewhere")
-    with pytest.raises(ApplyError, match=r"HP405"):
+    with pytest.raises(ApplyError, match=r"HP443(.|\n)*No such file"):
         layout.wake()
     file.write_bytes(bytes(MIB))
-    with pytest.raises(ApplyError, match=r"HP421.*too short"):
+    file.chmod(0o600)
+    with pytest.raises(ApplyError, match=r"HP443(.|\n)*has 1,048,576 bytes, and had 4,194,304"):
         layout.wake()
     assert layout.asleep == {"cache": "file"}
     (tmp_path / "elsewhere").rename(file)

@@ -1,0 +1,122 @@
+"""What a layout knows of the copies of its sleeping bytes: their checksums, and the files that hold them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from dataclasses import dataclass, field
+
+from hipplan.errors import ApplyError, Diagnostic, reason_of
+from hipplan.files.places import UnsafeFile
+from hipplan.files.private import PrivateFile
+from hipplan.program.backups import FILE
+from hipplan.program.content_steps import LoadFiles, Save
+from hipplan.program.difference import Difference
+from hipplan.program.program import Program
+from hipplan.program.sleeping_bytes import plan_name_of
+
+log = logging.getLogger("hipplan")
+
+Checksums = dict[tuple[str, int], int]
+"""Pinned memory or file, and the offset of an allocation's bytes in it -> their checksum."""
+
+
+@dataclass
+class Copies:
+    """The copies of one state of a layout. A change works on an instance of its own."""
+
+    sums: Checksums = field(default_factory=dict)
+    files: dict[str, PrivateFile] = field(default_factory=dict)
+    """By path."""
+    _made: list[PrivateFile] = field(default_factory=list)
+    """By the change that this instance is for."""
+    _unneeded: list[PrivateFile] = field(default_factory=list)
+    """After the change."""
+
+    def for_change(self) -> Copies:
+        return Copies({**self.sums}, {**self.files})
+
+    @property
+    def descriptors(self) -> dict[str, int]:
+        """By path; they are not the caller's."""
+        return {path: file.descriptor for path, file in self.files.items()}
+
+    def add(self, file: PrivateFile) -> None:
+        """A file that the change has made."""
+        self.files[file.path] = file
+        self._made.append(file)
+
+    def reopen(self, change: Difference) -> None:
+        """Opens the files again that a change relies on, and which it does not write.
+
+        Raises ApplyError: a file is gone, or is another one whose bytes have no checksum (HP443), or another user could
+        have put it there (HP416).
+        """
+        old, new = change.old, change.new
+        written = {step.file for step in change.contents if isinstance(step, Save)}
+        read = {file for step in change.contents if isinstance(step, LoadFiles) for file in step.files}
+        relied_on = {backup.place: name for name, backup in old.backups.items() if backup.place in read}
+        fallen_asleep = {name: backup for name, backup in new.backups.items() if name in new.asleep.keys() - old.asleep}
+        in_files = {backup.place: name for name, backup in fallen_asleep.items() if backup.to == FILE}
+        unchanged = {place: name for place, name in in_files.items() if place not in written}
+        for place, name in relied_on.items():
+            self.files[place] = self._reopened(place, name, old, "")
+        for place, name in unchanged.items():
+            self.files[place] = self._reopened(place, name, old, "leave unchanged= out: then it is written again")
+
+    def _reopened(self, place: str, name: str, program: Program, hint: str) -> PrivateFile:
+        """hint: what to do; empty: the bytes are needed, so it says how to restore them."""
+        held, size = self.files[place], program.backups[name].file_size
+        checked = all(backup.checked for backup in program.backups.values() if backup.place == place)
+        code, is_held = "HP443", False
+        try:
+            file = PrivateFile.opened(place)
+            is_held = file.is_file(held)
+            if file.size == size and (is_held or checked):
+                return file
+            why = f"{place} has {file.size:,} bytes, and had {size:,}"
+            if file.size == size:
+                why = f"{place} is not the file that sleep() wrote"
+        except UnsafeFile as error:
+            code, why, hint = "HP416", f"{place}: {error.strerror}", error.hint if hint else ""
+        except OSError as error:
+            why = f"{place} cannot be read: {reason_of(error)}"
+        what = f"the copy of '{plan_name_of(program, name)}' has changed"
+        hint = hint or ("restore it, then wake again" if is_held else _restoring(held, checked=checked))
+        raise ApplyError(Diagnostic(code, what, why=why, hint=hint))
+
+    def keep_only(self, program: Program) -> None:
+        """Drops what no backup of a program needs."""
+        places = {backup.place for backup in program.backups.values()}
+        self.sums = {key: checksum for key, checksum in self.sums.items() if key[0] in places}
+        self._unneeded = [file for place, file in self.files.items() if place not in places]
+        self.files = {place: file for place, file in self.files.items() if place in places}
+
+    def remove_old(self) -> None:
+        """Removes the files that the change no longer needs, when it is made."""
+        self._made.clear()
+        _remove(self._unneeded)
+
+    def remove_new(self) -> None:
+        """Removes the files that the change has made, when it is rolled back."""
+        _remove(self._made)
+
+
+def _restoring(held: PrivateFile, *, checked: bool) -> str:
+    """How to put a file back that is held open."""
+    if held.has_its_name:
+        return f"chmod 600 {shlex.quote(held.path)}, then wake again"
+    if not checked:
+        return "move the file that sleep() wrote back there, then wake again"
+    bytes_held = f"/proc/{os.getpid()}/fd/{held.descriptor}"
+    return f"this restores it: install -m 600 {bytes_held} {shlex.quote(held.path)}; then wake again"
+
+
+def _remove(files: list[PrivateFile]) -> None:
+    while files:
+        file = files.pop()
+        try:
+            file.remove()
+        except OSError as error:
+            log.warning("%s is no longer needed and cannot be removed: %s", file.path, reason_of(error))
