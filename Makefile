@@ -21,7 +21,7 @@ endif
 SANITIZERS := address,undefined thread
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test reliability sanitize check conformance amd-library wheels bench cuda amd clean fuzz site site-serve
+.PHONY: demo test quick reliability sanitize check conformance amd-library wheels bench cuda amd clean fuzz site site-serve
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -29,8 +29,13 @@ demo: $(VENV)/installed
 	@echo
 	@echo "hipplan is installed in $(VENV). To call it: . $(BIN)/activate && hipplan --help"
 
+# In as many processes as there are cores; ARGUMENTS names tests or options, -n0 for one process.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGUMENTS)
+
+# What says most of what `make test` says, in a minute: while you write.
+quick: $(VENV)/installed
+	$(BIN)/python tools/quick.py $(ARGUMENTS)
 
 # The long run of what shows that nothing is lost, with its counts; ARGUMENTS=--write puts them into docs/reliability.md.
 reliability: $(VENV)/installed

@@ -21,6 +21,8 @@ for _name in ("NO_COLOR", "FORCE_COLOR"):  # some CI services set one: what is p
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+pytest_plugins = ["tests.faults.counting"]
+
 ROOT = Path(__file__).parents[1]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
 WHOLE = "HIPPLAN_WHOLE" in os.environ

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from hipplan.machines.machine import sim_profile
 from hipplan.machines.profiles import load_machine
 from hipplan.program.program import Program
 from tests.conftest import WHOLE, Key, Simulator, keys_of
+from tests.faults.counting import points
 
 CODES = {
     "hipErrorOutOfMemory": 2,
@@ -41,9 +41,6 @@ RELEASES = ("7.2.53211", "7.3.0")
 SETS_BACK = "hipSetDevice"
 """The one call whose failure may go unheard: it also sets the caller's device back, which is tried again and no
 reason to fail. The call after it fails then, if all do."""
-
-points: Counter[str] = Counter()
-"""Faults injected by this run of the tests, by phase."""
 
 Error = HipplanError | _core.HipError
 
@@ -138,6 +135,7 @@ def sweep_codes(phase: Phase, calls: list[str], mode: str) -> None:
     Unless the sweep is whole, those that it treats alike, all but NotReady, take turns: over both modes and both
     releases a call fails with each of them. NotReady has one mode a release then.
     """
+    assert calls, "no call was made that could fail"
     alike = [code for code in CODES if code != "hipErrorNotReady"]
     later = phase.sim.runtime.version >= 7_03_00000
     turn = 2 * later + (mode == FOR_EVER)
@@ -159,6 +157,7 @@ def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
 
     Unless the sweep is whole, each kind of call fails once in the act.
     """
+    assert calls, "no call was made that could fail"
     last = {call: n for n, call in enumerate(calls, 1)}  # of each kind of call, where most is to be undone
     for n, call in enumerate(calls, 1) if WHOLE else zip(last.values(), last, strict=True):
         calls_made = _calls_until_undone(phase, n, code)

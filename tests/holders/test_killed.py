@@ -15,7 +15,7 @@ from hipplan.errors import HipplanError
 from hipplan.holders import names, requests
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
-from tests.faults.harness import points
+from tests.faults.counting import points
 from tests.holders.test_holders import f32, until
 
 PLAN = """hipplan: 1
