@@ -131,6 +131,11 @@ class ResolvedRegion(NamedTuple):
         """Whether the access depends on the device that holds the memory."""
         return OWNER in (self.spec.access or {})
 
+    @property
+    def follows_owner(self) -> bool:
+        """Whether a device that gets the memory gets the access of the one that had it."""
+        return self.differs or self.spec.access is None
+
     def own(self, holder: str) -> str:
         """What a device may do with the memory that it holds."""
         written = self.spec.access or {}

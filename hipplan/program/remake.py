@@ -83,9 +83,9 @@ def _moved(program: Program, names: set[str], device: str) -> Program:
 
 
 def _to_owner(moved: Iterable[PlacedRegion]) -> Iterator[tuple[str, Access]]:
-    """(mapping, who may use it) of moved regions whose access names `owner`: the owner is another device now."""
+    """(mapping, who may use it) of moved regions whose access is that of the owner, which is another device now."""
     for placed in moved:
-        if placed.region.differs:
+        if placed.region.follows_owner:
             for number, (device, _) in enumerate(placed.chunks):
                 access = placed.region.access_to(device).items()
                 given = tuple((who, right) for who, right in access if right != "none")
@@ -103,9 +103,20 @@ def _with_owner(program: Program, access: Mapping[str, Access]) -> Program:
 
 
 def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
-    """A region with all of its memory on one device."""
+    """A region with all of its memory on one device. Where the plan writes no access, the device gets that of the one
+    which had the memory; of several all keep theirs.
+
+    Raises ApplyError (HP420): a region whose access the plan writes would be out of reach for the device.
+    """
     chunks = tuple((device, size) for _, size in placed.chunks)
-    return replace(placed, region=placed.region._replace(devices=(device,)), chunks=chunks)
+    region, access = placed.region, placed.region.access
+    if region.spec.access is None:
+        access = {**(access if len(region.devices) > 1 else {}), device: "rw"}
+    elif not region.follows_owner and device not in access and any(holder in access for holder in region.devices):
+        why = f"the plan's access has {', '.join(region.devices)}, and {device} would hold the memory"
+        hint = f"write access: {{owner: rw}} into the plan, or add {device}: rw"
+        raise refuse(f"no access to '{region.name}' for {device}", why=why, hint=hint)
+    return replace(placed, region=region._replace(devices=(device,), access=access), chunks=chunks)
 
 
 def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:

@@ -92,8 +92,8 @@ def test_the_order_in_which_it_is_written_does_not_matter() -> None:
         ({"access": {"others": "r"}}, "HP107", "add owner: rw"),
         ({"access": {"owner": "w"}}, "HP104", "write rw"),
         ({"access": {"ownr": "rw"}}, "HP201", "did you mean 'owner'"),
-        ({"devices": None, "access": {"owner": "rw"}}, "HP107", "over several devices"),
-        ({"devices": None, "device": "gpu.1", "access": OWNERS}, "HP107", "access: {gpu.1: rw}"),
+        ({"devices": None, "access": {"owner": "rw", "others": "r"}}, "HP107", "name the devices"),
+        ({"devices": None, "device": "gpu.1", "access": OWNERS}, "HP107", "access: {owner: rw, gpu.1: r}"),
     ],
 )
 def test_what_means_nothing_is_refused(change: dict[str, Any], code: str, expected: str) -> None:
@@ -216,6 +216,32 @@ def test_moved_to_another_device_it_has_one_owner(target: str, sim: Simulator) -
         assert layout.drift() == []
 
 
+@pytest.mark.parametrize("access", ["", ", access: {owner: rw}", ", access: {gpu.0: rw, gpu.1: rw}"])
+def test_a_region_of_one_device_is_read_and_written_where_it_moved_to(access: str, sim: Simulator) -> None:
+    region = f"device: gpu.0, size: 2MiB, reserve: 8MiB, chunk: 2MiB{access}"
+    text = f"hipplan: 1\ndevices: {{gpu: {{count: 2}}}}\nregions: {{w: {{{region}}}}}"
+    with hipplan.apply(text, runtime="sim") as layout:
+        layout.fill("w", 5)
+        layout.remap("w", device="gpu.1")
+        assert layout.read("w").tobytes() == b"\5" * (2 * MIB)
+        expected = ["rw" if "gpu.1" in access else "none", "rw"]
+        layout.grow("w", by="2MiB")
+        assert [of_driver(layout, f"w[{number}]") for number in range(2)] == [expected] * 2
+        layout.fill("w", 6)
+        assert layout.drift() == []
+        layout.remap("w", device="gpu.0")
+        assert layout.read("w").tobytes() == b"\6" * (4 * MIB)
+    assert sim.alive() == set()
+
+
+def test_a_remap_to_a_device_that_the_plan_gives_no_access_is_refused(sim: Simulator) -> None:
+    text = "hipplan: 1\ndevices: {gpu: {count: 2}}\nregions: {w: {device: gpu.0, size: 2MiB, access: {gpu.0: rw}}}"
+    with hipplan.apply(text, runtime="sim") as layout:
+        with pytest.raises(ApplyError, match=r"no access to 'w' for gpu\.1[^!]*access: {owner: rw}"):
+            layout.remap("w", device="gpu.1")
+        assert layout["w"].resource.device == "gpu.0"
+
+
 def test_sealed_and_moved_and_unsealed(sim: Simulator) -> None:
     with hipplan.apply(plan(OWNERS), runtime="sim") as layout:
         layout.seal("r")
@@ -247,7 +273,8 @@ def test_an_update_changes_rights_part_by_part_and_reports_it(sim: Simulator) ->
 def test_a_preview_of_other_rights_is_not_empty() -> None:
     old, machine = compiled(plan({"owner": "none", "others": "rw"})), load_machine("sim-2")
     (line,) = listing.lines(compile_change(old, hipplan.load(plan({"owner": "none", "others": "r"})), machine))
-    assert str(line) == "~ region r: access (owner: none, others: rw) -> (owner: none, others: r)"
+    text = "~ region r: access (owner: none, others: rw) -> (owner: none, others: r)"
+    assert str(line) == f"{text}; gpu.1 loses write access, gpu.0 loses write access"
 
 
 @pytest.mark.parametrize(

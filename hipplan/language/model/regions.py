@@ -143,11 +143,11 @@ class Region(PlanModel):
     """
 
     access: Access | None = None
-    """The access of each device. Default: rw for the devices that hold the memory. In a region over several devices,
-    `owner` is the device that holds the bytes, and `others` are the region's other devices; name devices outside the
-    region. The more specific entry wins: a device's name before owner and others, and those before patterns.
+    """The access of each device. Default: rw for the devices that hold the memory. `owner` is the device that holds the
+    bytes, also after layout.remap(), and `others` are the other devices of a region over several; name devices outside
+    the region. The more specific entry wins: a device's name before owner and others, and those before patterns.
 
-    Errors: HP201 no such device; HP104 not none, r or rw; HP107 owner where there is one device, others without owner.
+    Errors: HP201 no such device; HP104 not none, r or rw; HP107 others where there is one device, or without owner.
     Source: hipMemSetAccess.
     """
 
@@ -235,11 +235,11 @@ class Region(PlanModel):
             raise refuse("HP107", "a sealed region cannot be mapped for writing", at="map", hint=hint)
 
     def _owners(self) -> None:
-        """Check that `owner` and `others` are used only in regions over several devices."""
+        """Check that `others` is used only in regions over several devices, and beside `owner`."""
         words = [word for word in (OWNER, OTHERS) if word in (self.access or {})]
-        if words and self.devices is None:
-            hint = f"name the device: access: {{{self.device or 'gpu.0'}: rw}}"
-            raise refuse("HP107", f"'{words[0]}' is for a region over several devices", at="access", hint=hint)
+        if OTHERS in words and self.devices is None:
+            hint = f"name the devices: access: {{owner: rw, {self.device or 'gpu.0'}: r}}"
+            raise refuse("HP107", f"'{OTHERS}' is for a region over several devices", at="access", hint=hint)
         if words == [OTHERS]:
             hint = "add owner: rw, or owner: none if that is intended"
             raise refuse("HP107", "'others' leaves out the owner's own access", at="access", hint=hint)

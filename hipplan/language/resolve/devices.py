@@ -188,7 +188,7 @@ class Devices:
         if name == "cpu":
             return "the CPU is named host"
         if name in (OWNER, OTHERS):
-            return f"{name} is only for the access of regions over several devices"
+            return f"{name} is only for the access of regions"
         if name in ("all", "*") and self._families:
             return f"write {next(iter(self._families))}.* for all devices of that name"
         if not (number := _ORDINAL.fullmatch(name)):
