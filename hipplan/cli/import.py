@@ -4,7 +4,9 @@
 safetensors: the plan holds every tensor and loads it. model: FILE is a folder with a config.json, or that file; the
 plan holds the weights, a key/value cache and pinned staging on each device of a machine, the cache as large as fits. No
 tensor is read. With --tp N tensors and cache are split over N devices, as docs/contents.md and docs/models.md say.
-Exit code: 0 done, 2 a file that cannot be read or is damaged, 3 the machine cannot hold the model: how much it lacks.
+A plan that was edited since it was written is overwritten with --force only.
+Exit code: 0 done, 2 a file that cannot be read, is damaged, or would be lost, 3 the machine cannot hold the model: how
+much it lacks.
 
 Examples:
   hipplan import safetensors model.safetensors -o plan.yaml
@@ -33,11 +35,15 @@ from hipplan.cli.arguments import (
     write_output,
 )
 from hipplan.errors import printable
+from hipplan.files.stamped import require_unedited, stamped
+from hipplan.plain import counted
+from hipplan.units import about_size, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hipplan.language.serving import Model
+    from hipplan.machines.machine import Machine
     from hipplan.program.fitting import Reserve
 
 _OF_MODELS = ("machine", "runtime", "kv", "kv_dtype", "reserve", "staging")
@@ -59,6 +65,7 @@ def declare(parser: Parser) -> None:
     machine_option(parser)
     runtime_option(parser)
     output_option(parser, "PLAN")
+    parser.add_argument("--force", action="store_true", help="overwrite a plan that was edited")
 
 
 def run(given: Namespace) -> int:
@@ -73,9 +80,12 @@ def run(given: Namespace) -> int:
     from hipplan.language.checkpoints import plan_of
 
     not_over([("--output", given.output)], given.source)
-    text, whole, split = plan_of(given.source, given.tp, str(folder))
-    write_output(given.output, text, "the plan")
-    _print_whole(given.tp, whole, split)
+    _check_output(given)
+    imported = plan_of(given.source, given.tp, str(folder))
+    _write(given, imported.text)
+    weights = _weights(imported.tensors, imported.size, imported.size_each, given.tp)
+    _print_summary(given, [weights])
+    _print_whole(given.tp, imported.whole, imported.split)
     return 0
 
 
@@ -93,12 +103,14 @@ def _model(given: Namespace, folder: str) -> int:
     staging = _size("--staging", given.staging or "64MiB")
     model = read_model(given.source, given.tp, given.kv_dtype or "")
     not_over([("--output", given.output)], model.decoder.source, model.files or None)
+    _check_output(given)
     machine = machine_of(given)
     cache = fitted(model, machine, wanted, reserve)
     about = _about(model, machine.name, given.reserve or "10%", is_filled=wanted is None)
     text = plan_text(model, cache, staging, folder, about)
     warnings = compile(load(StringIO(text)), machine).warnings
-    write_output(given.output, text, "the plan")
+    _write(given, text)
+    _print_summary(given, _summary(model, machine, cache, staging, reserve))
     show_warnings(warnings, Namespace(strict=False))
     _print_whole(given.tp, model.whole, sum(bool(weight.split) for weight in model.weights))
     if not model.files:
@@ -107,6 +119,44 @@ def _model(given: Namespace, folder: str) -> int:
         )
         print(message, file=sys.stderr)
     return 0
+
+
+def _check_output(given: Namespace) -> None:
+    if given.output != "-" and not given.force:
+        require_unedited(given.output, "the plan")
+
+
+def _write(given: Namespace, text: str) -> None:
+    write_output(given.output, stamped(text, f"Written by hipplan import {given.kind}"), "the plan")
+
+
+def _print_summary(given: Namespace, lines: Iterable[str]) -> None:
+    """Print what the plan holds, unless standard output has the plan itself."""
+    for line in (f"wrote {given.output}", *(f"  {line}" for line in lines)) if given.output != "-" else ():
+        print(printable(line))
+
+
+def _summary(model: Model, machine: Machine, cache: int, staging: int, reserve: Reserve) -> Iterator[str]:
+    from hipplan.language.checkpoints import size_each
+    from hipplan.language.serving import PAGE_TOKENS
+
+    on_each, pages = _on_each(model.ranks), cache // model.page_bytes
+    yield _weights(len(model.weights), model.weight_bytes, size_each(model.weights, model.ranks), model.ranks)
+    tokens = f"{counted(pages, 'page')}, {counted(pages * PAGE_TOKENS, 'token')}"
+    yield f"key/value cache: {tokens}, {about_size(cache)} {on_each}"
+    left = min(reserve.of(device.memory or 0) for device in machine.devices[: model.ranks])
+    yield f"reserved for others: {about_size(left)} {on_each} of {machine.name}"
+    if staging:
+        yield f"staging: {format_size(staging)} of pinned memory for each device"
+
+
+def _weights(tensors: int, size: int, each: int, devices: int) -> str:
+    split = f", {about_size(each)} {_on_each(devices)}" if devices > 1 else ""
+    return f"weights: {counted(tensors, 'tensor')}, {about_size(size)}{split}"
+
+
+def _on_each(devices: int) -> str:
+    return f"on each of {devices} devices" if devices > 1 else "on the device"
 
 
 def _about(model: Model, machine: str, reserve: str, *, is_filled: bool) -> list[str]:

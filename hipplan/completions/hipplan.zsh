@@ -176,6 +176,7 @@ _shtab_hipplan_import_options=(
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
   {-o,--output}"[the file to write (default\: standard output)]:PLAN:_files"
+  "--force[overwrite a plan that was edited]"
   ":what FILE is:(safetensors model)"
   ":model.safetensors, its index, a config.json or its folder:_files"
 )

@@ -56,6 +56,12 @@ class Imported(NamedTuple):
     """Tensors that would be split, but are whole on every device: the number of devices does not divide them."""
     split: int
     """The number of tensors that are split."""
+    tensors: int
+    """The number of tensors that have bytes."""
+    size: int
+    """Bytes of all tensors."""
+    size_each: int
+    """Bytes of all tensors on each device."""
 
 
 def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
@@ -66,8 +72,20 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     """
     tensors = tensors_of(entries_of(source), ranks)
     text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
-    whole = tuple(tensor.name for tensor in tensors if tensor.undivided)
-    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(tensor.split) for tensor in tensors))
+    held = [tensor for tensor in tensors if tensor.entry.size]
+    return Imported(
+        text=canonical(load_yaml(StringIO(text), source)),
+        whole=tuple(tensor.name for tensor in tensors if tensor.undivided),
+        split=sum(bool(tensor.split) for tensor in tensors),
+        tensors=len(held),
+        size=sum(tensor.entry.size for tensor in held),
+        size_each=size_each(held, ranks),
+    )
+
+
+def size_each(tensors: Sequence[Divided], ranks: int) -> int:
+    """Bytes of tensors on each of so many devices."""
+    return sum(tensor.entry.size // (ranks if tensor.split else 1) for tensor in tensors)
 
 
 def entries_of(source: str) -> list[tuple[str, Entry]]:

@@ -195,8 +195,9 @@ def test_tensor_parallel_splits_by_the_name_of_the_module(tmp_path: Path) -> Non
         "lm_head.weight": ("BF16", [10, 6]),
     })  # fmt: skip
     plan = tmp_path / "plan.yaml"
-    text, whole, split = plan_of(str(file), 2, str(tmp_path))
+    text, whole, split, *sizes = plan_of(str(file), 2, str(tmp_path))
     assert (whole, split) == ((prefix + "self_attn.k_proj.weight",), 4)
+    assert sizes == [7, 408, (96 + 16 + 96 + 120) // 2 + 12 + 32 + 36]  # tensors, bytes, bytes on each device
     assert "k_proj.weight: {dtype: bf16, shape: [3, 6]}  # whole: 2 does not divide 3\n" in text
     plan.write_text(text)
     with library.apply(plan, runtime="sim") as layout:

@@ -9,6 +9,7 @@ import pytest
 
 import hipplan as library
 from tests.cli.conftest import Run
+from tests.conftest import ROOT
 from tests.unit.test_models import LLAMA, TINY, with_files
 
 
@@ -23,11 +24,17 @@ def test_a_plan_for_a_machine(folder: Path, hipplan: Run) -> None:
     done = hipplan("import", "model", folder, "--machine", "mi300x-8", "--tp", 8, "-o", plan)
 
     assert done.returncode == 0, done
-    assert done.stdout == ""
+    assert done.stdout.splitlines() == [
+        f"wrote {plan}",
+        "  weights: 723 tensors, about 131.4GiB, about 16.4GiB on each of 8 devices",
+        "  key/value cache: 256172 pages, 4098752 tokens, about 156.4GiB on each of 8 devices",
+        "  reserved for others: about 19.2GiB on each of 8 devices of mi300x-8",
+        "  staging: 64MiB of pinned memory for each device",
+    ]
     assert done.stderr == (
         "notice: there are no .safetensors files beside it: shapes are those of config.json, and nothing is loaded\n"
     )
-    assert plan.read_text().startswith("# 723 tensors, 141107412992 bytes. Written by hipplan import model;")
+    assert plan.read_text().startswith("# 723 tensors, 141107412992 bytes. Written by hipplan import model (")
     assert hipplan("fmt", "--check", plan).returncode == 0
     assert hipplan("validate", plan, "--machine", "mi300x-8", "--strict").returncode == 0
 
@@ -96,3 +103,38 @@ def test_the_config_is_not_written_over(folder: Path, hipplan: Run) -> None:
 
     assert done.returncode == 2
     assert json.loads(config.read_text()) == LLAMA
+
+
+def test_an_edited_plan_is_overwritten_with_force_only(folder: Path, hipplan: Run) -> None:
+    plan = folder / "plan.yaml"
+    line = ("import", "model", folder, "--machine", "mi300x-8", "--tp", 8, "-o", plan)
+    assert hipplan(*line).returncode == 0
+    assert hipplan(*line, "--kv", "1GiB").returncode == 0
+    written = plan.read_text()
+    plan.write_text(written.replace("size: 1GiB", "size: 2GiB"))
+    edited = plan.read_text()
+    refused = hipplan(*line)
+
+    assert edited != written
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        f"error[HP413]: the plan '{plan}' would be overwritten\n  why:  it was edited, or hipplan did not write it\n"
+        "  hint: name another file, or replace this one: --force\n"
+    )
+    assert plan.read_text() == edited
+    assert hipplan(*line, "--kv", "1GiB", "--force").returncode == 0
+    assert plan.read_text() == written
+
+
+@pytest.mark.parametrize("content", ["", "hipplan: 1\n", "\0", b"\xff", "# (digest 0123456789ab)\n"])
+def test_a_file_that_import_did_not_write_is_kept(content: str | bytes, tmp_path: Path, hipplan: Run) -> None:
+    file, data = tmp_path / "notes", content.encode() if isinstance(content, str) else content
+    file.write_bytes(data)
+    tensors = ROOT / "plans" / "data" / "layer.safetensors"
+    done = hipplan("import", "safetensors", tensors, "-o", file)
+
+    assert done.returncode == 2
+    assert "HP413" in done.stderr
+    assert file.read_bytes() == data
+    done = hipplan("import", "safetensors", tensors, "-o", file, "--force")
+    assert (done.returncode, done.stdout) == (0, f"wrote {file}\n  weights: 3 tensors, 124B\n")

@@ -34,7 +34,7 @@ def lock(file: Path) -> list[str]:
 
 
 def import_(file: Path) -> list[str]:
-    return command("import", "safetensors", sorted(CHECKPOINT.glob("*.safetensors"))[0], "-o", file)
+    return command("import", "safetensors", sorted(CHECKPOINT.glob("*.safetensors"))[0], "-o", file, "--force")
 
 
 def fmt(file: Path) -> list[str]:
