@@ -54,7 +54,13 @@ CALLS: dict[str, tuple[int, Any]] = {
     "set_xnack_mode": (0x21, _struct("Xnack", enabled=c_int32)),
     "available_memory": (0x23, _struct("Available", available=c_uint64, gpu_id=c_uint32, pad=c_uint32)),
     "export_dmabuf": (0x24, _struct("Export", handle=c_uint64, flags=c_uint32, descriptor=c_uint32)),
+    "ipc_import_handle": (0x80, _struct(
+        "IpcImport", handle=c_uint64, address=c_uint64, offset=c_uint64, shared=c_uint32 * 4, gpu_id=c_uint32,
+        flags=c_uint32)),
+    "ipc_export_handle": (0x81, _struct(
+        "IpcExport", handle=c_uint64, shared=c_uint32 * 4, gpu_id=c_uint32, flags=c_uint32)),
 }  # fmt: skip
+METADATA = _struct("Metadata", flags=c_uint64, tiling=c_uint64, size=c_uint32, words=c_uint32 * 64)
 EVENT_DATA = _struct("EventData", age=c_uint64, rest=c_uint64 * 3, extension=c_uint64, event_id=c_uint32, pad=c_uint32)
 SVM_HEAD = _struct("Svm", start=c_uint64, size=c_uint64, op=c_uint32, count=c_uint32)
 
@@ -70,7 +76,7 @@ class Driver:
         self.kept: list[Any] = []
         self.gpus = [int.from_bytes(apertures[i * size + 48 : i * size + 52], "little") for i in range(ask.count)]
 
-    def call(self, name: str, **fields: int) -> Any:
+    def call(self, name: str, **fields: Any) -> Any:
         """An ioctl by its name; its arguments as they come back. Raises OSError."""
         number, kind = CALLS[name]
         arguments = kind(**fields)

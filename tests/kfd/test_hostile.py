@@ -237,6 +237,7 @@ arena = (c_char * (64 * 4096)).from_address(start)
 assert libc.mprotect(start + len(arena), 4096, 0) == 0  # what would go on behind the arena ends here
 arena[:] = chosen.randbytes(len(arena))
 seen = {"handle": [1], "queue_id": [1], "event_id": [1], "descriptor": [driver.file, 0, 1 << 20]}
+names = [(c_uint32 * 4)()]
 POINTERS = ("pointer", "ids", "events", "ring", "write_pointer", "read_pointer", "metadata", "offset", "eop", "context")
 
 FLAGS = (VRAM, GTT, USERPTR, DOORBELL, 16, VRAM | WRITABLE)
@@ -251,6 +252,7 @@ def number(bits):
 
 def value(name, bits):
     if name in POINTERS: return pointer()
+    if name == "shared": return chosen.choice(names[-20:])
     if name == "gpu_id": return chosen.choice((*driver.gpus, *driver.gpus, 0, 7))
     if name == "address": return chosen.choice((0, 0x7000_0000_0000, 0x7000_0010_0000, start & -4096, pointer()))
     if name in ("count", "success", "auto_reset", "all"): return chosen.choice((0, 1, 2, 2, 3, number(bits)))
@@ -289,7 +291,7 @@ for turn in range(COUNT):
         number_of, size = 0x20, sizeof(body)
     else:
         number_of, kind = CALLS[name]
-        body = kind(**{field: value(field, 8 * sizeof(of)) for field, of in kind._fields_ if sizeof(of) in (4, 8)})
+        body = kind(**{field: value(field, 8 * sizeof(of)) for field, of in kind._fields_ if sizeof(of) in (4, 8, 16)})
         size = sizeof(kind)
         if chosen.random() < 0.02: size = chosen.getrandbits(14)
         if size > sizeof(body): ctypes.resize(body, size)
@@ -304,6 +306,7 @@ for turn in range(COUNT):
     if not failed and whole and name in CALLS:
         for field in seen:
             if hasattr(body, field): seen[field] = [*seen[field][-20:], getattr(body, field)]
+        if name == "ipc_export_handle": names.append((c_uint32 * 4)(*body.shared))
         if name == "export_dmabuf" and body.descriptor > 2 and chosen.random() < 0.9:
             os.close(body.descriptor)
 ledger()  # which reads all that is there

@@ -138,6 +138,122 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """)
 
 
+def test_what_a_process_writes_on_memory_is_read_by_others(program: Program) -> None:
+    """AMD's 7.2 passes a token of hipIpcGetMemHandle so; the driver hands it out with each dma-buf."""
+    program("""
+import socket
+ours, theirs = socket.socketpair()
+class Information(ctypes.Structure):
+    _fields_ = [("size", c_uint64), ("alignment", c_uint64), ("heap", c_uint32), ("flags", c_uint64),
+                ("metadata", METADATA)]
+class Imported(ctypes.Structure): _fields_ = [("buffer", c_void_p), ("size", c_uint64)]
+libc.amdgpu_bo_import.argtypes = [c_void_p, c_uint32, c_uint32, c_void_p]
+libc.amdgpu_bo_set_metadata.argtypes = libc.amdgpu_bo_query_info.argtypes = [c_void_p, c_void_p]
+libc.amdgpu_bo_free.argtypes = [c_void_p]
+def imported(descriptor):
+    device, result = c_void_p(), Imported()
+    node = os.open("/dev/dri/renderD128", os.O_RDWR)
+    major, minor = c_uint32(), c_uint32()
+    assert libc.amdgpu_device_initialize(node, *map(ctypes.byref, (major, minor, device))) == 0
+    assert libc.amdgpu_bo_import(device, 2, descriptor, ctypes.byref(result)) == 0
+    return result.buffer
+def words(size): return METADATA(flags=7, tiling=9, size=size, words=(c_uint32 * 64)(*range(100, 164)))
+if not os.fork():
+    driver = Driver()
+    descriptor = driver.call("export_dmabuf", handle=driver.allocate(MIB, 0)).descriptor
+    ask = driver.call("get_dmabuf_info", descriptor=descriptor, metadata=1, metadata_size=64)  # nothing to write there
+    assert (ask.size, ask.metadata_size) == (MIB, 0)
+    buffer = imported(descriptor)
+    assert libc.amdgpu_bo_set_metadata(buffer, ctypes.byref(words(260))) == -errno.EINVAL
+    assert libc.amdgpu_bo_set_metadata(buffer, ctypes.byref(words(12))) == 0
+    assert libc.amdgpu_bo_free(buffer) == 0
+    theirs.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptor.to_bytes(4, "little"))])
+    os._exit(0)
+_, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+driver = Driver()
+room = (c_uint32 * 64)()
+def ask(size, address):
+    return driver.call("get_dmabuf_info", descriptor=descriptor, metadata=address, metadata_size=size)
+reply = ask(64, ctypes.addressof(room))
+assert (reply.metadata_size, list(room)[:4]) == (12, [100, 101, 102, 0])
+for size, address, code in ((11, ctypes.addressof(room), errno.EINVAL), (12, 4096, errno.EFAULT)):
+    try: ask(size, address)
+    except OSError as error: assert error.errno == code
+    else: raise AssertionError((size, address))
+buffer, there = imported(descriptor), Information()
+assert libc.amdgpu_bo_query_info(buffer, ctypes.byref(there)) == 0
+assert (there.size, there.heap, there.metadata.flags, there.metadata.tiling) == (MIB, 4, 7, 9)
+assert list(there.metadata.words)[:3] == [100, 101, 102]
+""")
+
+
+NAMED = """
+ours, theirs = os.pipe(), os.pipe()
+child = os.fork()
+if not child:
+    driver = Driver()
+    at = 0x7000_0000_0000
+    handle = driver.allocate(2 * MIB, at)
+    driver.map(handle, 0)
+    source, given = driver.host(b"from the exporter")
+    queue = Queue(driver)
+    queue.copy(at + 4096, ctypes.addressof(given), 17)
+    made = driver.call("ipc_export_handle", handle=handle, gpu_id=driver.gpus[0], flags=0x1234)
+    os.write(ours[1], bytes(made.shared))
+    assert os.read(theirs[0], 1) == b"y"
+    queue.copy(ctypes.addressof(given), at + 8192, 17)
+    os._exit(0 if given.raw[:17] == b"from the importer" else 1)
+driver = Driver()
+name = (c_uint32 * 4).from_buffer_copy(os.read(ours[0], 16))
+at = 0x7100_0000_0000
+there = driver.call("ipc_import_handle", address=at, shared=name, gpu_id=driver.gpus[0])
+assert there.flags == 0x1234
+driver.map(there.handle, 1)
+target, taken = driver.host(b"from the importer")
+queue = Queue(driver, 1)
+queue.copy(at + 8192, ctypes.addressof(taken), 17)
+"""
+
+
+def test_memory_has_a_name_that_other_processes_open(program: Program) -> None:
+    """What AMD's 6.4 does for hipIpcGetMemHandle, on the ioctls of AMD's own kernel module."""
+    program(
+        NAMED
+        + """
+libc.mmap.restype = c_void_p
+seen = libc.mmap(None, ctypes.c_size_t(2 * MIB), 3, 1, driver.file, ctypes.c_long(there.offset))
+assert ctypes.string_at(seen + 4096, 17) == b"from the exporter"
+os.write(theirs[1], b"y")
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+queue.copy(ctypes.addressof(taken), at + 4096, 17)  # it outlives the process that made it
+assert taken.raw[:17] == b"from the exporter"
+assert ledger()["buffers"][0]["kind"] == "of another process"
+driver.unmap(there.handle, 1)
+driver.free(there.handle)
+"""
+    )
+
+
+def test_names_of_no_memory_are_refused(program: Program) -> None:
+    program(
+        NAMED
+        + """
+wrong = [(c_uint32 * 4)(*(word + (number == changed) for number, word in enumerate(name))) for changed in range(4)]
+os.write(theirs[1], b"y")
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+for other in (*wrong, name, (c_uint32 * 4)(os.getpid(), driver.file), (c_uint32 * 4)()):
+    try: driver.call("ipc_import_handle", address=at, shared=other, gpu_id=driver.gpus[0])
+    except OSError as error: assert error.errno == errno.EINVAL
+    else: raise AssertionError(list(other))
+source, given = driver.host(b"registered")
+for handle in (source, 0):
+    try: driver.call("ipc_export_handle", handle=handle, gpu_id=driver.gpus[0])
+    except OSError as error: assert error.errno == errno.EINVAL
+    else: raise AssertionError(handle)
+"""
+    )
+
+
 def test_what_is_no_dma_buf_is_refused(program: Program, tmp_path: Path) -> None:
     program(f"""
 driver = Driver()

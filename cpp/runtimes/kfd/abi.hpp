@@ -5,6 +5,7 @@
 // where it is built; tests/kfd/abi.cpp compares them with those of the system.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kfdsim {
@@ -189,5 +190,34 @@ struct kfd_ioctl_runtime_enable_args {
   u64 r_debug;
   u32 mode_mask, capabilities_mask;
 };
+
+/// The next two are not in Linux; their names and layouts are those of the header that comes with ROCm's
+/// thunk.
+struct kfd_ioctl_ipc_import_handle_args {
+  u64 handle, va_addr, mmap_offset;
+  u32 share_handle[4];
+  u32 gpu_id, flags;
+};
+
+struct kfd_ioctl_ipc_export_handle_args {
+  u64 handle;
+  u32 share_handle[4];
+  u32 gpu_id, flags;
+};
+
+/// Not of the driver, but of libdrm_amdgpu: what its users write on memory for each other.
+struct amdgpu_bo_metadata {
+  u64 flags, tiling_info;
+  u32 size_metadata;
+  u32 umd_metadata[64];
+};
+
+struct amdgpu_bo_info {
+  u64 alloc_size, phys_alignment;
+  u32 preferred_heap;
+  u64 alloc_flags;
+  amdgpu_bo_metadata metadata;
+};
+static_assert(sizeof(amdgpu_bo_metadata) == 280 && offsetof(amdgpu_bo_info, metadata) == 32);
 
 }  // namespace kfdsim

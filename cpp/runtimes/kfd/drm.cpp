@@ -28,8 +28,9 @@ struct amdgpu_bo_import_result {
 
 namespace {
 
-constexpr u32 as_dmabuf = 2;           // amdgpu_bo_handle_type_dma_buf_fd
-constexpr u64 page_readable = 1 << 1;  // AMDGPU_VM_PAGE_*
+constexpr u32 as_dmabuf = 2;                    // amdgpu_bo_handle_type_dma_buf_fd
+constexpr u32 domain_gtt = 2, domain_vram = 4;  // AMDGPU_GEM_DOMAIN_*
+constexpr u64 page_readable = 1 << 1;           // AMDGPU_VM_PAGE_*
 constexpr u64 page_writeable = 1 << 2;
 enum map_operation : u32 { op_map = 1, op_unmap = 2, op_clear = 3, op_replace = 4 };
 constexpr unsigned long command_gem_mmap = 1;  // DRM_AMDGPU_*
@@ -185,13 +186,28 @@ KFDSIM_EXPORT int amdgpu_bo_cpu_map(drm_import* import, void** bytes) {
   return *bytes ? 0 : -ENOMEM;
 }
 
-KFDSIM_EXPORT int amdgpu_bo_query_info(drm_import* import, void* information) {
-  std::memset(information, 0, 64);
-  std::memcpy(information, &import->memory->size, sizeof import->memory->size);
+KFDSIM_EXPORT int amdgpu_bo_query_info(drm_import* import, amdgpu_bo_info* out) {
+  const std::lock_guard lock(mutex());
+  const physical& memory = *import->memory;
+  dmabuf shared{};
+  if (!read_dmabuf(memory.file, &shared)) return -EINVAL;
+  *out = {};
+  out->alloc_size = memory.size;
+  out->phys_alignment = page_bytes;
+  out->preferred_heap = memory.flags & memory_vram ? domain_vram : domain_gtt;
+  out->metadata = shared.metadata;
   return 0;
 }
 
-KFDSIM_EXPORT int amdgpu_bo_set_metadata(drm_import*, void*) { return 0; }
+KFDSIM_EXPORT int amdgpu_bo_set_metadata(drm_import* import, const amdgpu_bo_metadata* wanted) {
+  if (const int error = failing("amdgpu_bo_set_metadata")) return -error;
+  const std::lock_guard lock(mutex());
+  dmabuf shared{};
+  if (wanted->size_metadata > sizeof wanted->umd_metadata || !read_dmabuf(import->memory->file, &shared))
+    return -EINVAL;
+  shared.metadata = *wanted;
+  return write_dmabuf(*import->memory, shared) ? 0 : -errno;
+}
 
 KFDSIM_EXPORT int amdgpu_bo_va_op(drm_import* import, u64 offset, u64 size, u64 address, u64 flags,
                                   u32 operation) {

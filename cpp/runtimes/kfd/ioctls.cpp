@@ -1,6 +1,7 @@
 #include "ioctls.hpp"
 
 #include <asm/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -123,11 +124,15 @@ int do_unmap_memory_from_gpu(kfd_ioctl_unmap_memory_from_gpu_args& wanted) {
 int do_get_dmabuf_info(kfd_ioctl_get_dmabuf_info_args& wanted) {
   dmabuf shared{};
   if (!read_dmabuf(static_cast<int>(wanted.dmabuf_fd), &shared)) return EINVAL;
+  const u32 room = wanted.metadata_size;
+  const auto& metadata = shared.metadata;
   wanted.size = shared.size;
   wanted.gpu_id = shared.gpu_id;
   wanted.flags = shared.flags & (memory_vram | memory_gtt | memory_public);
-  wanted.metadata_size = 0;
-  return 0;
+  wanted.metadata_size = metadata.size_metadata;
+  if (!wanted.metadata_ptr || !metadata.size_metadata) return 0;
+  if (room < metadata.size_metadata) return EINVAL;
+  return write_program(wanted.metadata_ptr, metadata.umd_metadata, metadata.size_metadata) ? 0 : EFAULT;
 }
 
 int do_import_dmabuf(kfd_ioctl_import_dmabuf_args& wanted) {
@@ -147,6 +152,25 @@ int do_export_dmabuf(kfd_ioctl_export_dmabuf_args& wanted) {
   const int descriptor = export_memory(found->memory);
   if (descriptor < 0) return errno;
   wanted.dmabuf_fd = static_cast<u32>(descriptor);
+  return 0;
+}
+
+int do_ipc_export_handle(kfd_ioctl_ipc_export_handle_args& wanted) {
+  const auto* const found = allocation_of(wanted.handle);
+  if (!found || found->memory->flags & memory_doorbell || found->memory->registered) return EINVAL;
+  return name_memory(found->memory, wanted.flags, wanted.share_handle) ? 0 : errno;
+}
+
+int do_ipc_import_handle(kfd_ioctl_ipc_import_handle_args& wanted) {
+  const int descriptor = open_named(wanted.share_handle);
+  dmabuf shared{};
+  physical* memory = nullptr;
+  if (descriptor >= 0 && read_dmabuf(descriptor, &shared)) memory = import_memory(descriptor, shared);
+  if (descriptor >= 0) close(descriptor);
+  if (!memory) return EINVAL;
+  wanted.handle = new_handle(memory, wanted.va_addr, memory->size);
+  wanted.mmap_offset = memory->place;
+  wanted.flags = shared.flags_of_export;
   return 0;
 }
 
@@ -250,6 +274,8 @@ int carry_out(unsigned long request, ioctl_arguments* given, std::unique_lock<st
     CALL(get_dmabuf_info, do_get_dmabuf_info, kfd_ioctl_get_dmabuf_info_args)
     CALL(import_dmabuf, do_import_dmabuf, kfd_ioctl_import_dmabuf_args)
     CALL(export_dmabuf, do_export_dmabuf, kfd_ioctl_export_dmabuf_args)
+    CALL(ipc_import_handle, do_ipc_import_handle, kfd_ioctl_ipc_import_handle_args)
+    CALL(ipc_export_handle, do_ipc_export_handle, kfd_ioctl_ipc_export_handle_args)
     CALL(set_xnack_mode, do_set_xnack_mode, kfd_ioctl_set_xnack_mode_args)
     CALL(create_event, create_event, kfd_ioctl_create_event_args)
     CALL(destroy_event, destroy_event, kfd_ioctl_destroy_event_args)

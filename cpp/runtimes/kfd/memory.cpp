@@ -60,9 +60,17 @@ bool lock(int descriptor, short type) {
   return fcntl(descriptor, F_OFD_SETLK, &wanted) == 0;
 }
 
-int opened_again(int descriptor) {
-  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
-  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC, 0));
+// A descriptor of its own of a process's open file, with the lock that keeps the memory; -1 and errno.
+int opened_again(pid_t process, int descriptor) {
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  const int opened = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC, 0));
+  if (opened >= 0 && !lock(opened, F_RDLCK)) {
+    const int error = errno;
+    syscall(SYS_close, opened);
+    errno = error;
+    return -1;
+  }
+  return opened;
 }
 
 // Whether any process has a descriptor or an import of it.
@@ -178,7 +186,11 @@ bool make_present(physical* memory) {
 }
 
 bool make_shareable(physical* memory) {
-  const dmabuf shared{dmabuf_magic, memory->size, machine().gpus[memory->gpu].id, memory->flags};
+  dmabuf shared{};
+  shared.magic = dmabuf_magic;
+  shared.size = memory->size;
+  shared.gpu_id = machine().gpus[memory->gpu].id;
+  shared.flags = memory->flags;
   const int file =
       static_cast<int>(syscall(SYS_memfd_create, "kfdsim-dmabuf", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file < 0) return false;
@@ -284,14 +296,7 @@ std::optional<file_part> file_at(u64 place, u64 size) {
 
 int export_memory(physical* memory) {
   if (!memory->shareable && !move_to_own_file(memory)) return -1;
-  const int descriptor = opened_again(memory->file);
-  if (descriptor >= 0 && !lock(descriptor, F_RDLCK)) {
-    const int error = errno;
-    syscall(SYS_close, descriptor);
-    errno = error;
-    return -1;
-  }
-  return descriptor;
+  return opened_again(getpid(), memory->file);
 }
 
 bool read_dmabuf(int descriptor, dmabuf* out) {
@@ -300,6 +305,10 @@ bool read_dmabuf(int descriptor, dmabuf* out) {
   const off_t described_at = file.st_size - off_t{page_bytes};
   return pread(descriptor, out, sizeof *out, described_at) == static_cast<ssize_t>(sizeof *out) &&
          out->magic == dmabuf_magic && out->size && at(out->size) == described_at;
+}
+
+bool write_dmabuf(const physical& memory, const dmabuf& shared) {
+  return pwrite(memory.file, &shared, sizeof shared, at(memory.size)) == static_cast<ssize_t>(sizeof shared);
 }
 
 physical* import_memory(int descriptor, const dmabuf& shared) {
@@ -326,6 +335,29 @@ physical* import_memory(int descriptor, const dmabuf& shared) {
   memory->inode = named.st_ino;
   here.shareable[memory->inode] = memory;
   return memory;
+}
+
+// The name says where the file is, and which it is: a number of a descriptor may be another file's later.
+bool name_memory(physical* memory, u32 flags, u32 (&name)[4]) {
+  dmabuf shared{};
+  if (!memory->shareable && !move_to_own_file(memory)) return false;
+  if (!read_dmabuf(memory->file, &shared)) return false;
+  shared.flags_of_export = flags;
+  if (!write_dmabuf(*memory, shared)) return false;
+  name[0] = static_cast<u32>(getpid());
+  name[1] = static_cast<u32>(memory->file);
+  name[2] = static_cast<u32>(memory->inode);
+  name[3] = static_cast<u32>(memory->inode >> 32);
+  return true;
+}
+
+int open_named(const u32 (&name)[4]) {
+  const int descriptor = opened_again(static_cast<pid_t>(name[0]), static_cast<int>(name[1]));
+  struct stat file {};
+  if (descriptor >= 0 && fstat(descriptor, &file) == 0 && file.st_ino == (name[2] | u64{name[3]} << 32))
+    return descriptor;
+  if (descriptor >= 0) syscall(SYS_close, descriptor);
+  return -1;
 }
 
 }  // namespace kfdsim

@@ -39,15 +39,25 @@ struct file_part {
 /// Nothing where no memory has so many bytes at that place.
 [[nodiscard]] std::optional<file_part> file_at(u64 place, u64 size);
 
+/// The description of a memory that has a file of its own.
 struct dmabuf {
   u64 magic;
   u64 size;
   u32 gpu_id;
   u32 flags;
+  u32 flags_of_export;  ///< of the ioctl ipc_export_handle
+  amdgpu_bo_metadata metadata;
 };
 [[nodiscard]] int export_memory(physical* memory);  ///< a new descriptor; -1 and errno
 [[nodiscard]] bool read_dmabuf(int descriptor, dmabuf* out);
+/// For everyone who has the memory. Returns false, and errno, if that fails.
+[[nodiscard]] bool write_dmabuf(const physical& memory, const dmabuf& shared);
 [[nodiscard]] physical* import_memory(int descriptor,
                                       const dmabuf& shared);  ///< adds a reference; null: it failed
+
+/// Names a memory of this process to other processes of this user. Returns false, and errno, if that fails.
+[[nodiscard]] bool name_memory(physical* memory, u32 flags, u32 (&name)[4]);
+/// A new descriptor of a memory that a process named; -1: there is no such memory.
+[[nodiscard]] int open_named(const u32 (&name)[4]);
 
 }  // namespace kfdsim
