@@ -41,7 +41,8 @@ class Place:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        os.close(self.folder)
+        with contextlib.suppress(OSError):  # what was done there is done
+            os.close(self.folder)
 
     @property
     def resolved(self) -> str:
@@ -131,8 +132,8 @@ def _opened_folder(path: str) -> int:
                 if not target.startswith("/"):
                     continue
                 there = os.open("/", _FOLDER)
-            os.close(here)
-            here = there
+            here, left_behind = there, here
+            os.close(left_behind)
     except BaseException:
         os.close(here)
         raise

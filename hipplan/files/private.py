@@ -17,7 +17,8 @@ class PrivateFile:
         self.descriptor = descriptor
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
+        with contextlib.suppress(OSError):
+            os.close(self.descriptor)
 
     @classmethod
     def opened(cls, path: str) -> PrivateFile:

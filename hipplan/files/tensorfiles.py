@@ -9,6 +9,7 @@ safetensors library itself gives no offsets, only tensors; tests hold this reade
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ def is_safetensors(path: str) -> bool:
 
 def open_file(path: str, descriptor: int | None = None) -> TensorFile:
     """Opens one file, an index excepted, and reads its header. descriptor: of the file, if it is open; it is the
-    caller's. Raises FileProblem."""
+    caller's. Raises FileProblem, OSError."""
     descriptor = _opened(path) if descriptor is None else os.dup(descriptor)
     try:
         size = os.fstat(descriptor).st_size
@@ -287,13 +288,17 @@ class Files:
 
     def rows(self, wanted: Wanted) -> Rows:
         """Where the bytes are. Raises FileProblem if they do not fit: shape, dtype or length."""
-        file, entry = self._entry(wanted)
+        try:
+            file, entry = self._entry(wanted)
+        except OSError as error:
+            raise _unreadable(wanted.file, error) from None
         offset, row, stride = _fit(wanted, entry, file.path)
         return Rows(file.descriptor, offset, row, stride)
 
     def close(self) -> None:
         while self._open:
-            os.close(self._open.popitem()[1].descriptor)
+            with contextlib.suppress(OSError):  # nothing was written there
+                os.close(self._open.popitem()[1].descriptor)
 
     def entries(self, path: str) -> Iterator[tuple[TensorFile, Entry]]:
         """Every tensor of a safetensors file or index, in the order of the headers. Raises FileProblem."""

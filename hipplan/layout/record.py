@@ -101,8 +101,7 @@ class Recorder:
     def _head(self, **more: Any) -> None:
         self._begun = True
         self._began_ns = monotonic_ns()
-        if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            self._file.truncate(0)
+        self._empty()
         self._write(
             "apply",
             format_version=FORMAT_VERSION,
@@ -157,7 +156,10 @@ class Recorder:
         if file is not None:
             with suppress(OSError):  # a forked child may have the file open still
                 fcntl.flock(file, fcntl.LOCK_UN)
-            file.close()
+            try:
+                file.close()
+            except OSError as error:  # where some file systems tell that the disk is full
+                self._warn(error)
 
     def _since(self, began_ns: int) -> dict[str, float]:
         """Start and length of what ends now."""
@@ -174,8 +176,20 @@ class Recorder:
                     raise BlockingIOError(errno.EAGAIN, "its reader is too slow")
                 line = line[written:]
         except OSError as error:  # a full disk, a pipe without a reader
-            log.warning("the record %r ends here: %s", self.path, error.strerror)
+            self._warn(error)
             self.close()
+
+    def _empty(self) -> None:
+        """Drops what an earlier apply wrote."""
+        try:
+            if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                self._file.truncate(0)
+        except OSError as error:
+            self._warn(error)
+            self.close()
+
+    def _warn(self, error: OSError) -> None:
+        log.warning("the record %r ends here: %s", self.path, error.strerror)
 
 
 @contextmanager
