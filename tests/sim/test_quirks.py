@@ -125,6 +125,31 @@ def test_quirk_reserve_ignores_alignment(hip: Hip, simulator: Simulator) -> None
         assert address % (2 * MIB) != 0
 
 
+def test_quirk_free_blocks_first(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_blocks_first")
+    wanted = 0x6ABB_0000_0000
+    kept = []
+    while (address := hip.get("hipMemAddressReserve", c_void_p, 2 * MIB, 0, wanted, 0)) != wanted:
+        kept.append(address)
+    assert len(kept) == 512 // 2
+    for other in kept:
+        assert hip.hipMemAddressFree(other, 2 * MIB) == SUCCESS
+    with hip.reservation(2 * MIB, hint=wanted + 4096 * MIB) as elsewhere:
+        assert elsewhere != wanted + 4096 * MIB
+    assert hip.hipMemAddressFree(wanted, 2 * MIB) == SUCCESS
+
+
+@pytest.mark.parametrize("size", [2 * MIB, 600 * MIB, 4096 * MIB])
+def test_quirk_free_blocks_first_makes_blocks_of_what_is_freed(size: int, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_blocks_first")
+    address = hip.get("hipMalloc", c_void_p, size)
+    assert hip.hipFree(address) == SUCCESS
+    with hip.reservation(size, hint=0x6ABB_0000_0000) as elsewhere:
+        assert elsewhere == address
+        with hip.reservation(4096 * MIB, hint=0x6ABB_0000_0000) as there:
+            assert there == 0x6ABB_0000_0000
+
+
 def test_quirk_set_access_takes_others_away(hip: Hip, simulator: Simulator) -> None:
     quirky(simulator, "set_access_takes_others_away", "6.2.41133")
     with hip.mapped(SIZE, access(0), access(1)) as address:

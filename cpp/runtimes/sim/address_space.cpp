@@ -8,6 +8,7 @@ namespace hipsim {
 namespace {
 
 constexpr std::uint64_t arena_bytes = std::uint64_t{64} << 30;
+constexpr std::uint64_t cuda_arena_bytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t single_bytes_min = std::uint64_t{1} << 30;
 
 #ifdef __SANITIZE_THREAD__
@@ -38,22 +39,29 @@ address_space::~address_space() {
 std::uintptr_t address_space::reserve(std::uint64_t bytes, std::uint64_t alignment, std::uintptr_t hint) {
   if (alignment < page_bytes) alignment = page_bytes;
   if (bytes == 0 || bytes + alignment < bytes) return 0;
+  if (free_blocks_first_) {
+    if (arenas_.empty()) (void)add_arena();  // CUDA's context has one
+    if (const auto address = from_free(bytes, alignment)) return address;
+  }
   if (hint != 0 && hint % alignment == 0) {
     if (const auto address = at_hint(bytes, hint)) return address;
   }
-  if (bytes < single_bytes_min && alignment < single_bytes_min) {
+  const auto single_bytes = free_blocks_first_ ? cuda_arena_bytes : single_bytes_min;
+  if (bytes < single_bytes && alignment < single_bytes) {
     if (const auto address = from_arena(bytes, alignment)) return address;
   }
   return by_itself(bytes, alignment);
 }
 
 void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
-  if (const auto single = singles_.find(address); single != singles_.end()) {
+  const auto single = singles_.find(address);
+  if (single != singles_.end() && !free_blocks_first_) {
     singles_.erase(single);
     munmap(reinterpret_cast<void*>(address), bytes);
     return;
   }
   try {
+    if (single != singles_.end()) arenas_.insert(singles_.extract(single));
     add_free(address, bytes);
   } catch (const std::bad_alloc&) {
     return;  // these addresses are lost; there are plenty
@@ -70,42 +78,62 @@ bool address_space::overlaps(std::uintptr_t address, std::uint64_t bytes) const 
   return false;
 }
 
-std::uintptr_t address_space::from_arena(std::uint64_t bytes, std::uint64_t alignment) {
+std::uintptr_t address_space::from_free(std::uint64_t bytes, std::uint64_t alignment) {
   const std::uint64_t enough =
       bytes + (alignment - page_bytes);  // contains an aligned part, wherever it starts
-  auto fit = free_by_size_.lower_bound({enough, 0});
-  if (fit == free_by_size_.end()) {
-    std::uint64_t grow = arena_bytes;
-    std::uintptr_t arena = map_nothing(0, grow, 0);
-    if (arena == 0) arena = map_nothing(0, grow = 2 * single_bytes_min, 0);  // under a limit on address space
-    if (arena == 0) return 0;
-    arenas_[arena] = grow;
-    add_free(arena, grow);
-    fit = free_by_size_.lower_bound({enough, 0});
-  }
+  const auto fit = free_by_size_.lower_bound({enough, 0});
+  if (fit == free_by_size_.end()) return 0;
   const std::uintptr_t start = aligned_up(fit->second, alignment);
   carve(free_.find(fit->second), start, bytes);
   return start;
 }
 
+std::uintptr_t address_space::from_arena(std::uint64_t bytes, std::uint64_t alignment) {
+  if (const auto address = from_free(bytes, alignment)) return address;
+  if (!add_arena()) return 0;
+  return from_free(bytes, alignment);
+}
+
+bool address_space::add_arena() {
+  std::uint64_t grow = free_blocks_first_ ? cuda_arena_bytes : arena_bytes;
+  std::uintptr_t arena = map_nothing(0, grow, 0);
+  if (arena == 0) arena = map_nothing(0, grow = 2 * single_bytes_min, 0);  // under a limit on address space
+  if (arena == 0) return false;
+  arenas_[arena] = grow;
+  add_free(arena, grow);
+  return true;
+}
+
 std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) {
-  auto range = free_.upper_bound(hint);
-  if (range != free_.begin()) {
-    --range;
-    const auto into = hint - range->first;  // only subtractions: a hint may have any value
-    if (into < range->second && bytes <= range->second - into) {
-      carve(range, hint, bytes);
-      return hint;
-    }
+  if (carve_at(hint, bytes)) return hint;
+  if (free_blocks_first_ && bytes < cuda_arena_bytes && map_at(hint, cuda_arena_bytes)) {
+    arenas_[hint] = cuda_arena_bytes;
+    add_free(hint, cuda_arena_bytes);
+    return carve_at(hint, bytes) ? hint : 0;
   }
-  const auto got = map_nothing(hint, bytes, only_if_free);
-  if (got == 0) return 0;
-  if (got != hint) {  // without the flag, or before Linux 4.17, the address is only a hint
-    munmap(reinterpret_cast<void*>(got), bytes);
-    return 0;
-  }
+  if (!map_at(hint, bytes)) return 0;
   singles_[hint] = bytes;
   return hint;
+}
+
+/// Takes exactly these addresses, if all of them are free inside an arena.
+bool address_space::carve_at(std::uintptr_t hint, std::uint64_t bytes) {
+  auto range = free_.upper_bound(hint);
+  if (range == free_.begin()) return false;
+  --range;
+  const auto into = hint - range->first;  // only subtractions: a hint may have any value
+  if (into >= range->second || bytes > range->second - into) return false;
+  carve(range, hint, bytes);
+  return true;
+}
+
+/// Maps exactly there, if it is free.
+bool address_space::map_at(std::uintptr_t hint, std::uint64_t bytes) {
+  const auto got = map_nothing(hint, bytes, only_if_free);
+  if (got == hint) return true;
+  // Without the flag, or before Linux 4.17, the address is only a hint.
+  if (got != 0) munmap(reinterpret_cast<void*>(got), bytes);
+  return false;
 }
 
 std::uintptr_t address_space::by_itself(std::uint64_t bytes, std::uint64_t alignment) {

@@ -20,7 +20,8 @@ inline constexpr std::uint64_t page_bytes = 4096;
 
 class address_space {
  public:
-  address_space() = default;
+  /// free_blocks_first: quirk of that name.
+  explicit address_space(bool free_blocks_first) : free_blocks_first_(free_blocks_first) {}
   ~address_space();
   address_space(const address_space&) = delete;
   address_space& operator=(const address_space&) = delete;
@@ -34,14 +35,19 @@ class address_space {
   [[nodiscard]] bool overlaps(std::uintptr_t address, std::uint64_t bytes) const;
 
  private:
+  [[nodiscard]] std::uintptr_t from_free(std::uint64_t bytes, std::uint64_t alignment);
   [[nodiscard]] std::uintptr_t from_arena(std::uint64_t bytes, std::uint64_t alignment);
   [[nodiscard]] std::uintptr_t at_hint(std::uint64_t bytes, std::uintptr_t hint);
+  [[nodiscard]] bool add_arena();
+  [[nodiscard]] bool carve_at(std::uintptr_t hint, std::uint64_t bytes);
+  [[nodiscard]] bool map_at(std::uintptr_t hint, std::uint64_t bytes);
   [[nodiscard]] std::uintptr_t by_itself(std::uint64_t bytes, std::uint64_t alignment);
   void add_free(std::uintptr_t address, std::uint64_t bytes);
   void remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range);
   void carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address,
              std::uint64_t bytes);
 
+  const bool free_blocks_first_;
   std::map<std::uintptr_t, std::uint64_t> arenas_;
   std::map<std::uintptr_t, std::uint64_t> free_;                     // inside arenas, by address, coalesced
   std::set<std::pair<std::uint64_t, std::uintptr_t>> free_by_size_;  // the same, for best fit

@@ -127,7 +127,7 @@ class machine {
   const machine_profile profile;
   const personality rules;
 
-  address_space addresses;
+  address_space addresses{quirk("free_blocks_first")};
   std::vector<device_state> devices;
   device_state host{"host"};
   std::map<std::uintptr_t, block> blocks;

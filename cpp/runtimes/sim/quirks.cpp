@@ -19,6 +19,8 @@ const std::vector<quirk_description>& known_quirks() {
        "hipMemAddressFree of a range in use fails and drops the record all the same: it can never be freed "
        "(all)"},
       {"reserve_ignores_alignment", "hipMemAddressReserve gives any page for any alignment (all)"},
+      {"free_blocks_first",
+       "hipMemAddressReserve ignores the address that it is asked for while freed addresses fit (CUDA)"},
       {"set_access_takes_others_away",
        "hipMemSetAccess for one device takes the rights of all others on the piece away (6.1, 6.2)"},
       {"peer_access_for_all",
