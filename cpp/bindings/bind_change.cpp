@@ -1,4 +1,6 @@
 // A layout's holdings, and the change from one snapshot to the next.
+#include <algorithm>
+#include <limits>
 #include <thread>
 
 #include "core/change.hpp"
@@ -26,14 +28,23 @@ void require_own_process(const holdings& of) {
   throw std::runtime_error("a signal's handler has forked: the layout is the parent process's");
 }
 
-/// Runs rows for some milliseconds, then checks signals. Raises HipError, and what a signal's handler raises.
-void advance(change& self, const holdings& of, std::size_t end) {
+/// Runs rows for some milliseconds, then checks signals. gives_up: when the search for an address ends, by
+/// time.monotonic(). Raises HipError, and what a signal's handler raises.
+void advance(change& self, const holdings& of, std::size_t end, double gives_up) {
+  using clock = std::chrono::steady_clock;
+  const std::chrono::duration<double> seconds(std::min(gives_up, 1e9));  // infinity would overflow the clock
+  const clock::time_point at_last(std::chrono::duration_cast<clock::duration>(seconds));
   require_own_process(of);
   {
     const without_gil no_interpreter;
-    self.advance(end, std::chrono::steady_clock::now() + between_signals);
+    self.advance(end, clock::now() + between_signals, at_last);
   }
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (PyErr_CheckSignals() != 0) {
+    py::error_already_set raised;
+    const without_gil no_interpreter;
+    if (of.state()->runtime->may_call()) self.end_search();
+    throw raised;
+  }
   require_own_process(of);
 }
 
@@ -178,11 +189,19 @@ void bind_change(py::module_& module) {
           py::arg("bound"),
           "Row -> (descriptor or memory, bytes), for rows that need one. TypeError, ValueError, BufferError.")
       .def(
-          "advance", [](started_change& self, std::size_t end) { advance(*self.what, *self.of->what, end); },
-          py::arg("end"),
-          "Runs rows up to `end` for some milliseconds. HipError, AddressTaken; RuntimeError if the change "
-          "is "
-          "decided, or a row has failed already.")
+          "advance",
+          [](started_change& self, std::size_t end, double gives_up) {
+            advance(*self.what, *self.of->what, end, gives_up);
+          },
+          py::arg("end"), py::arg("gives_up") = std::numeric_limits<double>::infinity(),
+          "Runs rows up to `end` for some milliseconds. gives_up: when the search for an address ends, by "
+          "time.monotonic(). HipError, AddressTaken; RuntimeError if the change is decided, or a row has "
+          "failed already.")
+      .def_property_readonly(
+          "searching", [](const started_change& self) { return self.what->is_searching(); },
+          "Whether advance() has returned in the middle of a search for an address, which the next one goes "
+          "on "
+          "with.")
       .def_property_readonly(
           "failed", [](const started_change& self) { return self.what->failed(); },
           "Whether the row after the done ones has failed.")

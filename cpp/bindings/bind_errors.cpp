@@ -36,7 +36,8 @@ py::object as_python(const hip::hip_error& error) {
 void bind_errors(py::module_& module) {
   hip_error_type = new_type(module, "HipError", "A driver call that did not succeed.");
   runtime_unusable_type = new_type(module, "RuntimeUnusable", "A library that cannot serve as a runtime.");
-  address_taken_type = new_type(module, "AddressTaken", "An address that a plan demands is not free.");
+  address_taken_type =
+      new_type(module, "AddressTaken", "An address that a plan demands cannot be had. Its text says why.");
   // NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 asks for just this type
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {

@@ -255,11 +255,13 @@ void bind_undo(py::module_& module) {
       .def_readonly("kept", &undo_report::kept);
   py::class_<retired, std::shared_ptr<retired>>(
       module, "Retired", "Objects that a layout no longer needs, until they are freed.")
-      .def("__init__", constructor(+[](runtime_ptr runtime, std::shared_ptr<lease_book> leases) {
-             auto state = std::make_shared<layout_state>(std::move(runtime));
+      .def("__init__",
+           constructor(+[](runtime_ptr runtime, std::shared_ptr<lease_book> leases, std::string layout) {
+             auto state = std::make_shared<layout_state>(std::move(runtime), std::move(layout));
              return ended_without_gil(new retired(std::move(state), std::move(leases)));
            }),
-           is_constructor(), py::arg("runtime"), py::arg("leases"), "For a new layout.")
+           is_constructor(), py::arg("runtime"), py::arg("leases"), py::arg("layout") = "",
+           "For a new layout, with its plan's name.")
       .def("__init__", constructor(+[](std::size_t place) {
              const without_gil release;
              return waiting::all().at(place);

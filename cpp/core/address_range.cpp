@@ -20,6 +20,7 @@ void address_range::make(std::uintptr_t wanted) {
                                                         ", addr=" + hexadecimal(wanted));
   });
   address_ = reinterpret_cast<std::uintptr_t>(out);
+  reserved_ranges::add(std::move(entry_), address_);
   fill();
 }
 
@@ -35,6 +36,7 @@ void address_range::release() {
                          ? "not called: " + std::to_string(inside) + " mapping(s) inside are still mapped"
                          : "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
   });
+  reserved_ranges::remove(address_);
 }
 
 std::string address_range::identify() const {

@@ -3,6 +3,7 @@
 
 #include "owned.hpp"
 #include "range_pieces.hpp"
+#include "reserved_ranges.hpp"
 
 namespace hipplan {
 
@@ -10,13 +11,14 @@ class address_range : public owned {
  public:
   /// Empty. size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two.
   /// slack_bytes: reserved in addition, so that an aligned base fits: HIP checks the alignment, but may
-  /// ignore it.
-  address_range(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
-                std::size_t alignment_bytes = 0, std::size_t slack_bytes = 0)
+  /// ignore it. layout: in whose name it is reserved.
+  address_range(hip::runtime& runtime, plan_name name, plan_name layout, std::size_t size_bytes,
+                std::size_t alignment_bytes, std::size_t slack_bytes)
       : owned(runtime, std::move(name)),
         size_bytes_(size_bytes + slack_bytes),
         alignment_bytes_(alignment_bytes),
-        is_aligned_here_(slack_bytes != 0) {}
+        is_aligned_here_(slack_bytes != 0),
+        entry_(reserved_ranges::prepare(shared_name(), std::move(layout), size_bytes_)) {}
   /// wanted: a hint, 0 for none.
   /// Throws hip_error: hipErrorOutOfMemory (2, also for bad arguments up to 6.3), hipErrorInvalidValue.
   void make(std::uintptr_t wanted);
@@ -42,6 +44,7 @@ class address_range : public owned {
   std::size_t size_bytes_;
   std::size_t alignment_bytes_;
   bool is_aligned_here_;
+  reserved_ranges::prepared entry_;  ///< until it is reserved
   std::shared_ptr<range_pieces> pieces_ =
       std::make_shared<range_pieces>();  // what is mapped now; shared with the mappings
 };

@@ -150,7 +150,7 @@ void change::bind(std::vector<binding> bound) {
   if (undecided()) bound_.swap(bound);  // the old bindings are destroyed after the lock
 }
 
-void change::advance(std::size_t end, std::chrono::steady_clock::time_point until) {
+void change::advance(std::size_t end, time until, time gives_up) {
   const auto lock = state_->locked();
   if (!undecided()) throw std::logic_error("the change is decided");
   if (failed_) throw std::logic_error("a row of the change has failed: it can only be rolled back");
@@ -164,12 +164,13 @@ void change::advance(std::size_t end, std::chrono::steady_clock::time_point unti
     }
   } const at_the_end{*this};
   failed_ = true;
-  while (done_ < end && !stop.over()) {
+  bool is_row_done = true;
+  while (done_ < end && !stop.over() && is_row_done) {
     if (done_ >= first_ready_ + ready_.size()) get_ready(end);
     if (const auto size = count_plain_rows(end)) {
       run_plain_rows(size, stop);
     } else {
-      run_single_row(stop);
+      is_row_done = run_single_row(stop, until, gives_up);
     }
   }
   failed_ = false;
@@ -264,28 +265,48 @@ void change::run_plain_rows(std::size_t size, deadline& stop) {
   }
 }
 
-void change::run_single_row(deadline& stop) {
+/// Returns false in the middle of a search for an address.
+bool change::run_single_row(deadline& stop, time until, time gives_up) {
   using clock = std::chrono::steady_clock;
   const auto& next = plan_.rows->rows[done_];
-  const auto began = plan_.timed ? clock::now() : clock::time_point{};
-  const auto retries = plan_.timed ? hip::runtime::retries_of_this_thread() : 0;
+  const auto nanoseconds = [](clock::duration from) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(from).count());
+  };
+  if (plan_.timed && !search_) {
+    times_[done_].began_ns = nanoseconds(clock::now().time_since_epoch());
+    times_[done_].retries = hip::runtime::retries_of_this_thread();
+  }
   const auto note = [&] {
     if (!plan_.timed) return;
-    const auto nanoseconds = [](clock::duration time) {
-      return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-    };
-    times_[done_] = {nanoseconds(began.time_since_epoch()), nanoseconds(clock::now() - began),
-                     hip::runtime::retries_of_this_thread() - retries};
+    auto& noted = times_[done_];
+    noted.ns = nanoseconds(clock::now().time_since_epoch()) - noted.began_ns;
+    noted.retries = hip::runtime::retries_of_this_thread() - noted.retries;
   };
   try {
-    next.makes() ? make(next) : alter(next);
+    if (const auto* const range = std::get_if<reserve_range>(&next.what)) {
+      if (!reserve(next, *range, stop, until, gives_up)) return false;
+    } else {
+      next.makes() ? make(next) : alter(next);
+    }
   } catch (...) {
+    search_.reset();
     note();
     throw;
   }
   note();
   ++done_;
   stop.call_made();
+  return true;
+}
+
+bool change::is_searching() const {
+  const auto lock = state_->locked();
+  return search_.has_value();
+}
+
+void change::end_search() {
+  const auto lock = state_->locked();
+  search_.reset();
 }
 
 bool change::needs_another(device_id wanted) const {
@@ -322,6 +343,7 @@ void change::roll_back() noexcept {
 std::vector<binding> change::roll_back_locked() noexcept {
   if (!undecided()) return {};
   decision_ = decision::roll_back;
+  search_.reset();
   for (const auto& [address, size_bytes] : barred_) holdings_->leases()->unbar(address, size_bytes);
   for (auto* const owner : new_owners_.owners) {
     if (owner->done()) owner->clear();  // releases memory that was to be registered
@@ -334,6 +356,7 @@ std::vector<binding> change::roll_back_locked() noexcept {
 void change::retire_rest(retirement&& rest) noexcept {
   holdings_->change_ = nullptr;
   holdings_->retired_->add_locked(std::move(rest));
+  holdings_->retired_->add_locked(std::move(leftovers_));
 }
 
 }  // namespace hipplan

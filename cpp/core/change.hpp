@@ -11,10 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "address_search.hpp"
 #include "holdings.hpp"
 #include "rows.hpp"
 #include "scoped_device.hpp"
@@ -29,14 +29,6 @@ struct change_plan {
   std::size_t same_slots = 0;   ///< the first ones of the old snapshot, which stay in their slots
   std::vector<std::pair<slot_id, slot_id>> kept;  ///< (new slot, old slot) of other objects that stay
   bool timed = false;
-};
-
-/// An address that a plan demands is not free.
-class address_taken : public std::runtime_error {
- public:
-  explicit address_taken(std::uintptr_t got)
-      : std::runtime_error("the runtime placed it at " + hexadecimal(got)), address(got) {}
-  std::uintptr_t address;
 };
 
 /// When a row began, on the steady clock, how long it took, and how often its calls were repeated because the
@@ -65,10 +57,17 @@ class change {
   /// Sets the descriptors and the memory of rows that need them.
   void bind(std::vector<binding> bound);
 
-  /// Runs rows in order up to `end`: at least one, then more until the deadline. Throws at the first failure,
-  /// of the driver or not; done() counts the rows that succeeded. Throws std::logic_error if the change is
-  /// decided, or has failed: then it can only be rolled back.
-  void advance(std::size_t end, std::chrono::steady_clock::time_point until);
+  using time = std::chrono::steady_clock::time_point;
+
+  /// Runs rows in order up to `end`: at least one, then more until the deadline; but it may stop in the
+  /// middle of a search for an address, which the next call continues. gives_up: when a search ends. Throws
+  /// at the first failure, of the driver or not; done() counts the rows that succeeded. Throws
+  /// std::logic_error if the change is decided, or has failed: then it can only be rolled back.
+  void advance(std::size_t end, time until, time gives_up = time::max());
+  /// Whether a search for an address is under way.
+  [[nodiscard]] bool is_searching() const;
+  /// Ends a search; its row is not done.
+  void end_search();
   /// Whether the row after the done ones has failed.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   /// How many rows are done.
@@ -124,7 +123,9 @@ class change {
   void take_result(const ready_row& ready, const driver_call& call, hip::hipError_t result);
   [[nodiscard]] std::size_t count_plain_rows(std::size_t end);
   void run_plain_rows(std::size_t size, deadline& stop);
-  void run_single_row(deadline& stop);
+  [[nodiscard]] bool run_single_row(deadline& stop, time until, time gives_up);
+  [[nodiscard]] bool reserve(const row& next, const reserve_range& what, deadline& stop, time until,
+                             time gives_up);
   void make_current(device_id wanted);
   [[nodiscard]] bool needs_another(device_id wanted) const;
 
@@ -151,6 +152,8 @@ class change {
   std::vector<held*> log_;      ///< a place for each row that alters what stays
   std::size_t logged_ = 0;
   std::vector<std::pair<std::uintptr_t, std::size_t>> barred_;
+  retirement leftovers_;  ///< of searches: what could not be freed
+  std::optional<address_search> search_;
   std::vector<row_time> times_;
   std::size_t done_ = 0;
   bool failed_ = false;

@@ -43,12 +43,6 @@ void change::make(const row& next) {
             empty(std::type_identity<allocation>{}, given.size_bytes, allocation_properties{})
                 .import(at->descriptor);
           },
-          [&](const reserve_range& reserve) {
-            auto& range = empty(std::type_identity<address_range>{}, reserve.size_bytes,
-                                reserve.alignment_bytes, reserve.slack_bytes);
-            range.make(reserve.wanted);
-            if (reserve.exact && range.address() != reserve.wanted) throw address_taken(range.address());
-          },
           [&](const map_memory& map) {
             const auto& memory = get<allocation>(map.memory);
             empty(std::type_identity<mapping>{}, get<address_range>(map.range), map.offset_bytes,
@@ -78,6 +72,14 @@ void change::make(const row& next) {
           [](const auto&) { throw std::logic_error("a row that makes nothing"); },
       },
       next.what);
+}
+
+/// Returns whether the range is reserved; else the next call goes on.
+bool change::reserve(const row& next, const reserve_range& what, deadline& stop, time until, time gives_up) {
+  if (!search_) search_.emplace(runtime(), next.name, state_->name, what, *table_[next.slot], leftovers_);
+  if (!search_->go_on(stop, until, gives_up)) return false;
+  search_.reset();
+  return true;
 }
 
 void change::alter(const row& next) {

@@ -69,8 +69,8 @@ class retired {
   [[nodiscard]] devices to_wait_for() const;
 
   // For a caller that holds the layout's mutex.
-  /// Makes room, so that neither of the next two allocates.
-  void make_room_locked() { lists_.going.reserve(lists_.going.size() + 2); }
+  /// Makes room, so that none of the next three allocates.
+  void make_room_locked() { lists_.going.reserve(lists_.going.size() + 3); }
   /// Adds objects to free before all others. Owners that are all empty are not added: they need no wait for a
   /// device.
   void add_locked(retirement&& more) noexcept;

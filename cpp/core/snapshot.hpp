@@ -24,8 +24,9 @@ inline constexpr slot_id no_slot = static_cast<slot_id>(-1);
 
 /// What all snapshots and changes of one layout share.
 struct layout_state {
-  explicit layout_state(runtime_ptr of) : runtime(std::move(of)) {}
+  layout_state(runtime_ptr of, plan_name called) : runtime(std::move(of)), name(std::move(called)) {}
   const runtime_ptr runtime;
+  const plan_name name;              ///< the plan's
   std::mutex mutex;                  ///< protects all the layout's owners
   std::atomic<bool> damaged{false};  ///< an object could not be restored
 

@@ -237,6 +237,9 @@ class _Interruptible:
     def to_place(self) -> Container[str]:
         return self._agreement.to_place
 
+    def until(self) -> float:
+        return self._agreement.until()
+
     def placed(self, here: bool) -> bool:
         return self._agreement.placed(here)
 

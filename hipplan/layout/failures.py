@@ -50,21 +50,22 @@ def unusable_memory(step: Step, error: OSError | ValueError, notes: tuple[str, .
     return Diagnostic("HP405", f"'{step.name}': {reason_of(error)}", step.origin, hint=hint, notes=notes)
 
 
-def taken(step: Step, address: int) -> ApplyError:
-    """HP404, or HP420 for growth: an address that is required exactly is not free."""
+def taken(step: Step, error: _core.AddressTaken) -> ApplyError:
+    """HP404, or HP420 for growth: an address that is required exactly cannot be had."""
     if isinstance(step, ReserveBeside):
-        why = f"something else is at {step.address:#x}, directly after its last mapping"
+        why = f"{step.address:#x}, directly after its last mapping, cannot be had: {error}"
         hint = f"give '{step.follows}' a larger size in the plan"
         return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
     wanted = step.address if isinstance(step, Reserve) else 0
     return ApplyError(
         Diagnostic(
             "HP404",
-            f"'{step.name}' cannot be at {wanted:#x}: it is taken, or out of reach",
+            f"'{step.name}' cannot be at {wanted:#x}",
             step.origin,
-            why=f"HIP placed it at {address:#x}, but the plan requires the exact address",
+            why=str(error),
             hint="choose another address, or use address_policy: prefer; "
             "if the address is from a lock, lock again with --address-base",
+            notes=(f"the driver placed it at {error.address:#x}",),
         )
     )
 

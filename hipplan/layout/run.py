@@ -42,7 +42,7 @@ def run(
     if record is not None:
         record.begin(program, described(runtime))
     book = _core.LeaseBook()
-    holdings = _core.Holdings(_core.Retired(runtime, book), book)
+    holdings = _core.Holdings(_core.Retired(runtime, book, program.name), book)
     change = from_nothing(program)
     holdings.state = State(change.old, runtime, _core.Snapshot(holdings))
 

@@ -24,6 +24,9 @@ class Together(Protocol):
     def to_place(self) -> Container[str]:
         """Names of the ranges that need the same addresses in all ranks; their steps come first."""
 
+    def until(self) -> float:
+        """When a wait that begins now must end, by time.monotonic()."""
+
     def placed(self, here: bool) -> bool:
         """here: whether this rank has its ranges at the proposed addresses. Returns whether all ranks have."""
 

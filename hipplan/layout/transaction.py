@@ -9,6 +9,7 @@ access, and all bytes except those that contents were writing.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic_ns
@@ -177,8 +178,8 @@ class Transaction:
         """Raises PlacesTaken if these addresses are not free in all ranks."""
         occupied: ApplyError | None = None
         try:
-            self._advance(ranges)
-        except ApplyError as error:  # the driver placed one of them elsewhere
+            self._advance(ranges, gives_up=together.until())
+        except ApplyError as error:  # one of them cannot be had
             occupied = error
         if not together.placed(occupied is None):
             raise PlacesTaken from occupied
@@ -258,24 +259,24 @@ class Transaction:
             self._change.bind(self._bound)
         return rows
 
-    def _advance(self, steps: Sequence[Step]) -> None:
-        """Runs the rows of these steps, which are the next."""
+    def _advance(self, steps: Sequence[Step], gives_up: float = math.inf) -> None:
+        """Runs the rows of these steps, which are the next. gives_up: when a search for an address ends."""
         change, first = self._started, self._number
         begin = change.done
         end = begin + len(steps)
         while change.done < end:
             self._step = None  # so that an exception of a signal handler is not blamed on a step
             done = change.done
-            self._call_on_step(steps[done - begin])
+            self._call_on_step(None if change.searching else steps[done - begin])
             failure: BaseException | None = None
             try:
-                change.advance(end if self._on_step is None else done + 1)
+                change.advance(end if self._on_step is None else done + 1, gives_up)
             except BaseException as error:
                 failure = error
                 if change.failed:
                     self._step = steps[change.done - begin]
                 if isinstance(error, _core.AddressTaken) and self._step is not None:
-                    raise taken(self._step, error.address) from None
+                    raise taken(self._step, error) from None
                 raise
             finally:
                 self._number = first + change.done - begin
@@ -321,11 +322,11 @@ class Transaction:
             self._number += 1
         self._step = None
 
-    def _call_on_step(self, step: Step) -> None:
-        """Call on_step and other observers before a step. Raises what they raise."""
+    def _call_on_step(self, step: Step | None) -> None:
+        """Call on_step and other observers before a step. None: in the middle of one. Raises what they raise."""
         if self._on_progress is not None:
             self._callbacks.call(self._on_progress, self._number, self._total)
-        if self._on_step is not None:
+        if self._on_step is not None and step is not None:
             self._step = step
             self._callbacks.call(self._on_step, self._number, step)
 

@@ -44,6 +44,7 @@ CASES: dict[str, Case] = {
     "memory": more((), row.memory(0), row.memory(1), row.memory(2, device=1)),
     "imported": more((), row.imported(0)),
     "reserve": more((), row.reserve(0)),
+    "search": more((), row.reserve(0, 128 * MIB, at=0x6ABB_0000_0000, exact=True)),
     "map": more((row.memory(0), row.reserve(1)), row.mapped(2, 1, 0)),
     "rights": more(MAPPED, row.rights(2, ((0, "r"),), row.RW)),
     "new rights": more((row.memory(0), row.reserve(1)), row.mapped(2, 1, 0), row.rights(2)),
@@ -300,6 +301,9 @@ def spare_the_driver() -> None:
 
 def main() -> None:
     spare_the_driver()
+    sim.runtime.configure(
+        "device.0.name=a\ndevice.1.name=b\nlink.0.1=xgmi,1\nlink.1.0=xgmi,1\nquirk.free_blocks_first=1"
+    )
     for what, (setup, act, after, names) in PHASES.items():
         for name in names:
             sweep(f"{what}: {name}", lambda: setup(CASES[name]), act, after)  # noqa: B023
