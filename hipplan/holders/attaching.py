@@ -178,7 +178,7 @@ def _attached(name: str, access: Access, deadline: float) -> Iterator[tuple[Atta
 
 def _with_hint(error: ApplyError) -> ApplyError:
     """The same error with a hint for processes that attach, which cannot change the plan's addresses."""
-    hint = 'attach before other memory takes the addresses, or use attach(addresses="any")'
+    hint = 'free what is there, or use attach(addresses="any")'
     diagnostics = [
         replace(diagnostic, hint=hint) if diagnostic.code == "HP404" else diagnostic for diagnostic in error.diagnostics
     ]

@@ -137,8 +137,7 @@ def program_to_hold(
     beside: bytes that other generations of the holder use, by UUID of a device. Raises PlanError, MachineError.
     """
     program = prepare(plan, chosen, profile, beside)
-    locked = program if lock is None else lock.hold(program, profile)
-    return held.holdable(locked, held.fixed_reservations(program))
+    return held.holdable(program if lock is None else lock.hold(program, profile))
 
 
 def fill(

@@ -7,7 +7,7 @@ same addresses.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -17,7 +17,6 @@ from hipplan.language.objects import HOST, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine, MachineDevice
 from hipplan.program import contents, pieces, steps
 from hipplan.program.addresses import addresses_for
-from hipplan.program.parts import STRIDE
 from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
 from hipplan.program.resources import Resource
@@ -38,11 +37,6 @@ _WHY = {
     "allocation": "it is imported: the process that made it holds it",
 }
 """What a step makes -> why a holder cannot hold it."""
-
-
-def fixed_reservations(program: Program) -> frozenset[str]:
-    """Reservations whose address the plan itself demands."""
-    return frozenset(step.name for step in program.steps if isinstance(step, steps.Reserve) and step.exact)
 
 
 def writable(program: Program) -> list[str]:
@@ -86,11 +80,8 @@ def _limit(mapping: Resource, access: Access) -> Right:
     return mapping.attached if access == "plan" else access
 
 
-def holdable(program: Program, fixed: Container[str] = ()) -> Program:
-    """The same program with allocations that can be exported, and ranges large enough for CUDA to accept an address.
-
-    fixed: reservations whose size stays. Raises PlanError (HP450), MachineError (HP309).
-    """
+def holdable(program: Program) -> Program:
+    """The same program with allocations that can be exported. Raises PlanError (HP450), MachineError (HP309)."""
     errors = list(_unholdable(program))
     if errors:
         raise PlanError(in_order(errors))
@@ -99,8 +90,6 @@ def holdable(program: Program, fixed: Container[str] = ()) -> Program:
     def adapted(step: steps.Step) -> steps.Step:
         if isinstance(step, steps.CreateAllocation):
             return replace(step, shareable="posix_fd")
-        if isinstance(step, steps.Reserve) and step.name not in fixed:
-            return replace(step, size=round_up(step.size, STRIDE))
         return step
 
     findings = Findings()

@@ -16,16 +16,12 @@ from pydantic import Field
 from hipplan.errors import Diagnostic, MachineError, Span
 from hipplan.files.dtypes import BY_NAME
 from hipplan.language.objects import HOST, ResolvedRegion, bare_uuid
+from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
 from hipplan.units import PAGE, about_size, round_up
-
-STRIDE = 256 << 20
-"""Addresses and sizes of parts with symmetric addresses are multiples of this, in bytes. CUDA ignores address hints for
-ranges of less than 32 MiB, beside PyTorch also of 64 MiB: see docs/hardware.md. Addresses cost nothing."""
-
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]
 
@@ -109,10 +105,11 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
             continue
         parts = [(offer.rank, part) for offer in offers for part in offer.parts if part.region == region]
         alignment = max((part.alignment for _, part in parts), default=0)
-        stride = round_up(max((part.reserve for _, part in parts), default=0), max(STRIDE, alignment))
-        end = round_up(end, max(STRIDE, alignment))
+        step = max(FALLBACK_GRANULARITY, alignment)
+        stride = round_up(max((part.reserve for _, part in parts), default=0), step)
+        end = round_up(end, step)
         for rank, part in parts:
-            places[name_here(program, rank, region)] = Place(end, round_up(part.reserve, STRIDE), alignment)
+            places[name_here(program, rank, region)] = Place(end, part.reserve, alignment)
             end += stride
     return places
 
@@ -182,8 +179,7 @@ def moved(change: Difference, places: Mapping[str, int]) -> Difference:
 def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
     if not isinstance(step, steps.Reserve) or step.name not in places:
         return step
-    size = round_up(step.size, STRIDE)
-    return replace(step, size=size, address=places[step.name], exact=True, slack=0, alignment=0)
+    return replace(step, address=places[step.name], exact=True, slack=0, alignment=0)
 
 
 def _without_parts(program: Program) -> Program:
@@ -259,7 +255,7 @@ class _Adding:
                 size=part.reserve,
                 asked=part.reserve,
                 alignment=part.alignment,
-                slack=round_up(part.alignment, STRIDE) if part.alignment > PAGE else 0,
+                slack=round_up(part.alignment, FALLBACK_GRANULARITY) if part.alignment > PAGE else 0,
                 address=0,
                 exact=False,
                 origin=origin,

@@ -8,8 +8,9 @@ from dataclasses import replace
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
 from hipplan.layout.run import run
+from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.processes.packets import Message
-from hipplan.program.parts import STRIDE, Place
+from hipplan.program.parts import Place
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
 from hipplan.program.window import start_for
@@ -24,7 +25,6 @@ ToAll = Callable[[Message], dict[int, Message]]
 
 def proposal(
     number: int,
-    call: int,
     parts: Mapping[str, Place],
     rank: int,
     to_all: ToAll,
@@ -33,9 +33,8 @@ def proposal(
 ) -> dict[str, int]:
     """Name -> address, the same in all ranks. parts: name -> place relative to the first one.
 
-    The first half of the proposals is computed from the plan and the number of the group's call: addresses that an
-    earlier layout has freed are not always free at once (CUDA). If those are not free (a sanitizer, a processor with
-    few address bits), the drivers of the ranks propose free addresses in turn.
+    The first half of the proposals is computed from the plan. If those are not free (another layout of the plan, a
+    sanitizer, a processor with few address bits), the drivers of the ranks propose free addresses in turn.
     Raises GroupError: no more proposals (HP435), or a rank's proposal is invalid (HP434).
     """
     whole = max(place.offset + place.size for place in parts.values())
@@ -44,9 +43,9 @@ def proposal(
         summary = "no addresses are free in all ranks of the node"
         why = f"{ATTEMPTS} addresses for {whole} bytes were tried"
         raise GroupError(Diagnostic("HP435", summary, why=why, hint="remove addresses, or reserve less"))
-    base = start_for(f"{program.plan_of_all}/{call}/{number}")
+    base = start_for(f"{program.plan_of_all}/{number}")
     if number >= ATTEMPTS // 2:
-        rooms: dict[int, object] = {rank: _room(round_up(whole + alignment, STRIDE), program, runtime)}
+        rooms: dict[int, object] = {rank: _room(round_up(whole + alignment, FALLBACK_GRANULARITY), program, runtime)}
         rooms |= {other: message.get("room") for other, message in to_all({"room": rooms[rank]}).items()}
         room = rooms[sorted(rooms)[number % len(rooms)]]
         if not isinstance(room, int) or not 0 < room < 2**63:
@@ -57,7 +56,7 @@ def proposal(
 
 
 def _room(size: int, program: Program, runtime: _core.Runtime) -> int:
-    """Where the driver puts a range of `size` bytes, a multiple of STRIDE. The range is freed again."""
+    """Where the driver puts a range of `size` bytes. The range is freed again."""
     step = Reserve(name="room", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
     with run(replace(program.nothing, steps=(step,), shared={}, parts={}), runtime, check=False) as layout:
         return layout["room"].address

@@ -29,8 +29,6 @@ _OFFER = TypeAdapter(Offer)
 class Agreement(Protocol):
     """The agreement that a meeting belongs to."""
 
-    number: int
-    """Of the call, in its group."""
     rank: Rank
     neighbours: Sequence[int]
 
@@ -93,7 +91,6 @@ class Meeting:
             self._to_place = missing
             self._proposed = partial(
                 proposal,
-                call=self._agreement.number,
                 parts=missing,
                 rank=self._agreement.rank.rank,
                 to_all=self._to_all,

@@ -203,21 +203,21 @@ def _taken(*addresses: int) -> Any:
     return hipplan.apply({"hipplan": 1, "reservations": ranges}, runtime="sim", answer=False)
 
 
-def _proposed(layout: Any, call: int, number: int = 0) -> int:
-    """What is proposed to the ranks in a call of their group."""
+def _proposed(layout: Any, number: int = 0) -> int:
+    """What is proposed to the ranks."""
     from hipplan.program.window import start_for
 
-    return start_for(f"{layout.program.plan_of_all}/{call}/{number}")
+    return start_for(f"{layout.program.plan_of_all}/{number}")
 
 
 def again_with_taken_addresses(layout: Any, sim: Any) -> Any:
     """Between two applies rank 1 takes one of the addresses for something else."""
     before = _places(layout)
     layout.close()
-    taken = _taken(_proposed(layout, call=2) + before[2] - before[0]) if layout.program.rank.rank == 1 else None
+    taken = _taken(_proposed(layout) + before[2] - before[0]) if layout.program.rank.rank == 1 else None
     with _again(layout) as again:
         after = _places(again)
-        assert after[0] == _proposed(layout, 2, 1)
+        assert after[0] == _proposed(layout, 1)
         assert not again.drift()
         again.barrier()
     if taken is not None:
@@ -236,9 +236,9 @@ def all_taken(layout: Any, sim: Any) -> Any:
     """Rank 1 has taken every place that is proposed."""
     from hipplan.ranks import addresses
 
-    assert _places(layout)[0] == _proposed(layout, call=1)
+    assert _places(layout)[0] == _proposed(layout)
     layout.close()
-    places = [_proposed(layout, 2, number) for number in range(addresses.ATTEMPTS // 2)]
+    places = [_proposed(layout, number) for number in range(addresses.ATTEMPTS // 2)]
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
     room, addresses._room = addresses._room, lambda *_: places[0]
     try:
@@ -256,7 +256,7 @@ def where_there_is_room(layout: Any, sim: Any) -> Any:
     from hipplan.ranks import addresses
 
     layout.close()
-    places = [_proposed(layout, 2, number) for number in range(addresses.ATTEMPTS // 2)]
+    places = [_proposed(layout, number) for number in range(addresses.ATTEMPTS // 2)]
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
     room, asked = addresses._room, list[int]()
 

@@ -29,6 +29,22 @@ def kept() -> Program:
     return held.held_program(held.with_addresses(holdable), {"r": 0x680000000000})
 
 
+def test_a_plan_has_the_addresses_in_a_holder_that_it_always_had() -> None:
+    """So a process that attaches to a holder and to its replacement of another version needs no other addresses."""
+    regions = {
+        "a": {"size": "2MiB"},
+        "b": {"size": "1GiB"},
+        "c": {"size": "1026MiB"},
+        "d": {"size": "2MiB", "alignment": "2GiB"},
+    }
+    program = held.with_addresses(
+        held.holdable(hipplan.compile({"hipplan": 1, "name": "pinned", "regions": regions}, "sim-2"))
+    )
+    assert {step.name: step.address for step in program.steps if isinstance(step, steps.Reserve)} == {
+        "a": 0x681800000000, "b": 0x681880000000, "c": 0x681900000000, "d": 0x681A00000000,
+    }  # fmt: skip
+
+
 def test_each_allocation_is_mapped_completely_and_writable_by_its_own_device() -> None:
     saving = held_bytes.saving_program(kept(), load_machine("sim-2"), [(7, 5 << 20), (8, 1 << 20)])
     assert held.imported_allocations(saving) == ["a", "b"]
