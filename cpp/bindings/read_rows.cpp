@@ -147,7 +147,7 @@ decltype(row::what) reader::read_kind<create_allocation>(reader&, fields& from) 
 }
 template <>
 decltype(row::what) reader::read_kind<import_allocation>(reader&, fields& from) {
-  return import_allocation{from.number()};
+  return import_allocation{from.number(), from.device()};
 }
 template <>
 decltype(row::what) reader::read_kind<reserve_range>(reader&, fields& from) {

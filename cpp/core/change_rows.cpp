@@ -40,6 +40,7 @@ void change::make(const row& next) {
             const auto at = std::ranges::find(bound_, done_, &binding::row);
             if (at == bound_.end())
               throw std::invalid_argument("nothing is bound to '" + next.name.text() + "'");
+            if (given.device.value >= 0) make_current(given.device);
             empty(std::type_identity<allocation>{}, given.size_bytes, allocation_properties{})
                 .import(at->descriptor);
           },

@@ -33,6 +33,7 @@ struct create_allocation {
 };
 struct import_allocation {
   std::size_t size_bytes;
+  device_id device;  ///< current in the call, because HIP takes the memory for that device's; negative: any
 };
 struct reserve_range {
   std::size_t size_bytes;  ///< without the slack

@@ -82,7 +82,7 @@ def _copy(s: CopyBytes, slots: Slots, old: Any) -> Row:
 _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
     steps.EnablePeer: _fields("link peer", "device", "peer"),
     steps.CreateAllocation: _allocation,
-    steps.ImportAllocation: _fields("import allocation", "size"),
+    steps.ImportAllocation: _fields("import allocation", "size", "device"),
     steps.Reserve: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     ReserveBeside: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     steps.Map: _map,

@@ -27,7 +27,7 @@ def memory(slot: int, name: str = "memory", device: int = 0, size: int = SIZE, *
 
 
 def imported(slot: int, name: str = "imported", size: int = SIZE) -> Row:
-    return "import allocation", name, slot, size
+    return "import allocation", name, slot, size, 0
 
 
 def reserve(slot: int, size: int = 2 * SIZE, *, at: int = 0, exact: bool = False) -> Row:

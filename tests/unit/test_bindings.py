@@ -40,6 +40,22 @@ def test_a_descriptor_that_is_passed_again_is_new_memory(sim: Simulator, tmp_pat
             assert (tmp_path / "found.bin").read_bytes() == bytes([2]) * (2 << 20)
 
 
+def test_memory_is_imported_with_its_device_current(sim: Simulator) -> None:
+    """HIP up to 7.14 takes it for memory of the current device, and copies it with that one."""
+    shared: dict[str, Any] = {"size": "2MiB", "shareable": "posix_fd"}
+    devices = {"hipplan": 1, "devices": {"gpu": {"count": 2}}}
+    exporting = devices | {"allocations": {"a": {"device": "gpu.1", **shared}}}
+    imported = {"a": {"device": "gpu.1", "bind": "a", **shared}, "b": {"device": "gpu.0", "bind": "a", **shared}}
+    with hipplan.apply(exporting, runtime="sim") as exporter:
+        descriptor = exporter.export("a")
+        with hipplan.apply(devices | {"allocations": imported}, runtime="sim", bind={"a": descriptor}) as layout:
+            state = layout._holding.state
+            places = [layout.runtime.properties_of(state.handle_of(name)).device for name in ("a", "b")]
+            assert places == [1, 0]
+            assert layout.runtime.current_device() == 0
+        os.close(descriptor)
+
+
 def test_the_same_memory_in_another_object_stays_registered(sim: Simulator) -> None:
     memory = bytearray(8192)
     with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory}) as layout:
