@@ -1,24 +1,31 @@
-"""Sleep to pinned memory and back, against the plain copy of the same bytes.
+"""Sleep to pinned memory and back, against the plain copy of the same bytes; to a file, with and without a checksum.
 
-    python benchmarks/sleep.py [--runtime cuda] [--gib 32] [--devices 2] [--json FILE]
+    python benchmarks/sleep.py [--runtime cuda] [--gib 32] [--devices 2] [--folder /dev/shm] [--json FILE]
 
 A region with an equal part on each device, filled, sleeps and wakes; the copy is kept (`retain=True`), so that what is
 pinned is pinned before the first round. The first sleep, which pins, is shown by itself. Beside it, in the same
 rounds: one plain copy a device, all devices at once, between the same memory and the same pinned memory. "ratio" is
 that copy's time by hipplan's whole call: unmapping, giving back, making and mapping included. Between sleep and wake
 nothing happens for a second (`--rest`), as a driver may still be clearing what was just freed, and a copy into
-new memory waits for that; "at once" is without that rest. Then, where it is installed, torch_memory_saver with a copy
+new memory waits for that; "at once" is without that rest. Then the same to a file (`--folder`), with the checksum that
+is computed on the way, and without: "ratio" is the time without it by the time with it. Beside it, what SHA-256 of the
+file would take in addition, by all processors. Then, where it is installed, torch_memory_saver with a copy
 on the CPU, in a process of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from common import MIB, Ratio, Times, arguments, keep, opened, positive, side_by_side, table
@@ -116,11 +123,59 @@ def measure(chosen: Chosen, size: int, count: int, rounds: int, rest_s: float) -
     return {"bytes": total, "devices": count, "first": first, "us": took}
 
 
-def _rows(took: Mapping[str, Times], total: int) -> None:
-    plain = took["plain copy, pinned"]
+def in_file(chosen: Chosen, size: int, rounds: int, folder: str | None) -> dict[str, Any]:
+    """Sleep to a file and back, with and without its checksum."""
+    part = max(2 * MIB, size // (2 * MIB) * 2 * MIB)
+    plan = {"hipplan": 1, "regions": {"weights": {"size": part}}, "contents": {"weights": {"value": 7}}}
+    with tempfile.TemporaryDirectory(dir=folder) as made, hipplan.apply(plan, runtime=chosen.kind) as layout:
+        file = Path(made, "asleep.bin")
+
+        def cycle(checksum: bool) -> Mapping[str, float]:
+            took = _both("sleep", lambda: layout.sleep("weights", to=file, checksum=checksum))
+            return took | _both("wake", layout.wake)
+
+        def hashed() -> Mapping[str, float]:
+            file.write_bytes(bytes(part))
+            took = _both("sleep", lambda: _hash(file, part))
+            file.unlink()
+            return took | {way.replace("sleep", "wake"): value for way, value in took.items()}
+
+        variants = {
+            "without a checksum": lambda: cycle(False),
+            "with it": lambda: cycle(True),
+            "SHA-256 alone": hashed,
+        }
+        took = side_by_side(variants, rounds, warm=1)
+    print(f"{part / 2**30:.2f} GiB in a file in {folder or tempfile.gettempdir()}")
+    _rows(took, part, "without a checksum")
+    return {"bytes": part, "us": took}
+
+
+def _both(way: str, act: Callable[[], object]) -> dict[str, float]:
+    """What an act takes, in microseconds: and of all processors, which other work on the machine does not change."""
+    began, used = time.perf_counter(), time.process_time()
+    act()
+    took, used = time.perf_counter() - began, time.process_time() - used
+    return {way: took * 1e6, f"{way}, processors": used * 1e6}
+
+
+def _hash(file: Path, size: int) -> None:
+    """SHA-256 of pieces of a file, in threads."""
+
+    def piece(at: int) -> bytes:
+        return hashlib.sha256(os.pread(descriptor, 16 * MIB, at)).digest()
+
+    descriptor = os.open(file, os.O_RDONLY)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        hashlib.sha256(b"".join(threads.map(piece, range(0, size, 16 * MIB)))).digest()
+    os.close(descriptor)
+
+
+def _rows(took: Mapping[str, Times], total: int, base: str = "plain copy, pinned") -> None:
+    plain = took[base]
     rows = []
     for name, times in took.items():
-        for way in ("sleep", "wake"):
+        for way in [way for way in times if way != "all"]:
             rows.append(
                 [f"{name}, {way}", times[way] / 1e3, total / times[way] / 1e3, str(Ratio.of(plain, times, way))]
             )
@@ -152,12 +207,14 @@ def main() -> None:
     parser = arguments(__doc__ or "", rounds=5)
     parser.add_argument("--gib", type=float, default=0, help="how much in all (default: 32, on the simulator 0.25)")
     parser.add_argument("--devices", type=positive, default=2, help="at most so many (default: 2)")
+    parser.add_argument("--folder", default=None, help="for the file (default: that of temporary files)")
     parser.add_argument("--rest", type=float, default=1.0, help="seconds between sleep and wake (default: 1)")
     given = parser.parse_args()
     chosen = opened(given)
     size = int((given.gib or (0.25 if chosen.kind == "sim" else 32)) * 2**30)
     count = min(given.devices, chosen.runtime.device_count())
     results = {f"on {n}": measure(chosen, size, n, given.rounds, given.rest) for n in dict.fromkeys((1, count))}
+    results["in a file"] = in_file(chosen, min(size, 8 * 2**30), given.rounds, given.folder)
     results["torch_memory_saver"] = other(chosen, min(size, 8 * 2**30), given.rounds)
     keep(given.json, "sleep", chosen, results)
 
