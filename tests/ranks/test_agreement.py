@@ -201,6 +201,23 @@ def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_d
         assert (outcome.alive > 0) == votes  # what was made is there until it is closed
 
 
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+def test_ranks_decide_alike_when_the_disk_of_the_store_is_full(
+    workers: Workers, folder: Any, which: tuple[int, ...]
+) -> None:
+    """From any operation on nothing can be written, by a rank or by all of them. A rank in doubt says so."""
+    seen = set()
+    for at in range(1, OPERATIONS + 1, 1 if WHOLE else 2):
+        tasks = tasks_for(2, folder(), timeout=SHORT_S)
+        for rank in which:
+            tasks[rank].act, tasks[rank].at = "fill", at
+        outcomes = workers.run(*tasks)
+        answers = {*results(outcomes)}
+        assert len(answers - {"GroupInDoubt"}) <= 1, (at, outcomes)
+        seen |= answers
+    assert "GroupError" in seen
+
+
 def test_a_store_that_is_out_of_reach_for_a_moment_is_asked_again(workers: Workers, folder: Any) -> None:
     """Also by rank 0, which looks at the end while it waits for a rank that comes late."""
     for rank, at, after in positions(2):

@@ -19,7 +19,13 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     ["hipplan.api", "hipplan.ranks.agreement", "tests.conftest", "tests.ranks.workers", "tests.ranks.scripts"]
 )
-_WORDS = {"kill": "are killed", "stop": "stop", "lose": "lose the store", "miss": "miss the store"}
+_WORDS = {
+    "kill": "are killed",
+    "stop": "stop",
+    "lose": "lose the store",
+    "miss": "miss the store",
+    "fill": "fill the store",
+}
 RESUME_S = 0.02
 SIMULATED = "hipsim"
 """Memory of the simulator, which it keeps for the next allocation."""
@@ -45,7 +51,8 @@ class Task:
     """At which operation on the store something happens, from 1: counted before it, or after it if `after`."""
     after: bool = False
     act: str = ""
-    """kill, stop, interrupt, user signal, lose (the store), miss (it for a moment); or close first, before a change."""
+    """kill, stop, interrupt, user signal, lose (the store), miss (it for a moment), fill (its disk); or close first,
+    before a change."""
     calls: int = 1
     grow: str = ""
     """By how much the region "part" grows then; a difference of the ranks' own is allowed."""
@@ -95,11 +102,12 @@ class _Meddling:
         self._store = store
         self._task = task
         self._lost: Exception | None = None
+        self._full: Exception | None = None
         self.operations = 0
 
     def first(self, key: str, value: bytes) -> bytes:
-        if self._lost:
-            raise self._lost
+        if self._lost or self._full:
+            raise self._lost or self._full  # type: ignore[misc]
         with self._meddled():
             matched: bytes = self._store.first(key, value)
         return matched
@@ -144,6 +152,8 @@ class _Meddling:
             case "lose":
                 self._lost = StoreLost("the store is gone")
                 raise self._lost
+            case "fill":  # what is there can still be read
+                self._full = StoreLost("No space left on device")
 
 
 class _CountedPackets:
