@@ -1,7 +1,11 @@
 #include "holdings.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <limits>
+#include <new>
+#include <utility>
 
 #include "change.hpp"
 #include "with_memory.hpp"
@@ -20,6 +24,12 @@ retirement all_of(const snapshot& what) {
   return out;
 }
 
+/// Its owners are never destroyed: their destructors would call the driver.
+void never_destroy(snapshot_ptr&& what) noexcept {
+  alignas(snapshot_ptr) std::array<std::byte, sizeof(snapshot_ptr)> place{};
+  new (place.data()) snapshot_ptr(std::move(what));
+}
+
 }  // namespace
 
 holdings::holdings(std::shared_ptr<retired> retired_objects)
@@ -29,15 +39,25 @@ holdings::holdings(std::shared_ptr<retired> retired_objects)
 
 holdings::~holdings() {
   if (!state_->runtime->may_call()) return;
-  if (!closed_) {
+  try {
+    if (!closed_) {
+      with_memory([&] {
+        const std::lock_guard lock(state_->mutex);
+        (void)retire_all(retired::spared::all, true);
+      });
+      closed_ = true;
+    }
     with_memory([&] {
-      const std::lock_guard lock(state_->mutex);
-      (void)retire_all(retired::spared::all, true);
+      if (retired_->any() && leases()->size() != 0) waiting::add(retired_);
     });
+  } catch (
+      const std::bad_alloc&) {  // what has views must not be freed, and what could free the rest is not known
+    if (!closed_) {
+      report_kept(current_->table());
+      never_destroy(std::move(current_));
+    }
+    retired_->keep_all();
   }
-  with_memory([&] {
-    if (retired_->any() && leases()->size() != 0) waiting::add(retired_);
-  });
 }
 
 snapshot_ptr holdings::current() const {

@@ -3,7 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <mutex>
+#include <new>
+#include <span>
 #include <thread>
 
 namespace hipplan {
@@ -15,8 +19,26 @@ struct log_state {
     std::thread::id by;
     std::string text;
   };
+  struct spare_line {
+    std::thread::id by;
+    std::array<char, 240> text;
+    std::size_t size;
+  };
   std::mutex mutex;
   std::vector<line> lines;
+  std::array<spare_line, 32> spare;  ///< for lines that came when there was no memory
+  std::size_t spare_used = 0;
+
+  /// Makes lines of the spare places. Throws std::bad_alloc, and changes nothing then.
+  void move_spare() {
+    if (spare_used == 0) return;
+    std::vector<line> more;
+    for (const auto& one : std::span(spare).first(spare_used))
+      more.push_back({one.by, std::string(one.text.data(), one.size)});
+    lines.reserve(lines.size() + more.size());
+    std::ranges::move(more, std::back_inserter(lines));
+    spare_used = 0;
+  }
 };
 
 /// fork() waits for a thread that holds the mutex: otherwise the child could wait for ever.
@@ -25,6 +47,7 @@ log_state& state() {
     pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
                    [] {
                      state().lines.clear();  // the parent reports them
+                     state().spare_used = 0;
                      state().mutex.unlock();
                    });
     return new log_state;
@@ -32,10 +55,14 @@ log_state& state() {
   return *instance;
 }
 
+/// Made when the library is loaded: later there may be no memory for it.
+[[maybe_unused]] const auto& made_at_load = state();
+
 template <class Wanted>
 std::vector<std::string> take(Wanted wanted) {
   auto& log = state();
   const std::lock_guard lock(log.mutex);
+  log.move_spare();
   std::vector<std::string> out;
   out.reserve(static_cast<std::size_t>(std::ranges::count_if(log.lines, wanted)));
   for (auto& line : log.lines) {
@@ -47,12 +74,16 @@ std::vector<std::string> take(Wanted wanted) {
 
 }  // namespace
 
-void report_leak(const std::string& what) noexcept {
+void report_leak(std::string_view what) noexcept {
+  auto& log = state();
+  const std::lock_guard lock(log.mutex);
   try {
-    auto& log = state();
-    const std::lock_guard lock(log.mutex);
-    log.lines.push_back({std::this_thread::get_id(), what});
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: only the line is lost
+    log.lines.push_back({std::this_thread::get_id(), std::string(what)});
+  } catch (const std::bad_alloc&) {
+    if (log.spare_used == log.spare.size()) return;
+    auto& place = log.spare[log.spare_used++];
+    place.by = std::this_thread::get_id();
+    place.size = what.copy(place.text.data(), place.text.size());
   }
 }
 

@@ -79,7 +79,7 @@ class owned {
     try {
       owner.release();
     } catch (const std::exception& error) {
-      report_leak(error.what());
+      report_leak(std::string_view(error.what()));
     }
   }
 

@@ -119,7 +119,7 @@ void queued_work::release_event() noexcept {
   try {
     event_.release();
   } catch (const std::exception& error) {
-    report_leak(error.what());
+    report_leak(std::string_view(error.what()));
     event_.mark_reported();
   }
 }

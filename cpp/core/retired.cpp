@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdio>
 #include <new>
 #include <optional>
+#include <string_view>
 
 #include "queries.hpp"
 #include "with_memory.hpp"
@@ -60,9 +62,10 @@ void free_one(held& owner, undo_report& report) {
       owner.what);
 }
 
-std::string name_of(const held& owner) {
+/// Its name in the plan, which lives as long as the owner.
+std::string_view name_in(const held& owner) {
   return std::visit(
-      [](const auto& what) -> std::string {
+      [](const auto& what) -> std::string_view {
         if constexpr (requires { what.name(); }) return what.name();
         return {};
       },
@@ -104,9 +107,7 @@ retired::~retired() { free_all(); }
 
 void retired::free_all() noexcept {
   if (!state_->runtime->may_call() || !any()) return;
-  const auto report = [](const std::exception& error) {
-    report_leak([&] { return std::string(error.what()); });
-  };
+  const auto report = [](const std::exception& error) { report_leak(std::string_view(error.what())); };
   try {
     for (const auto& named : devices_) {
       const auto device = named.second;  // clang 15 captures no structured binding
@@ -120,9 +121,22 @@ void retired::free_all() noexcept {
     while (with_memory([&] { return free_some(done, std::chrono::steady_clock::time_point::max()); })) {
     }
     for (const auto& leak : done.leaks) report(leak.error);
+  } catch (const std::bad_alloc&) {
+    keep_all();
   } catch (const std::exception& error) {
     report(error);
   }
+}
+
+void retired::keep_all() noexcept {
+  if (state_->in_forked_child()) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (const auto* const some : {&lists_.kept, &lists_.going}) {
+      for (const auto& part : *some) report_kept(part.owners);
+    }
+  }
+  abandon();
 }
 
 void retired::set_devices(devices all) {
@@ -196,7 +210,7 @@ void retired::choose(undo_report& report) {
         (must_stay(*owner) ? stay : go).owners.push_back(owner);
       }
       for (const auto* const owner : stay.owners) {
-        if (!owner->done()) names.push_back(name_of(*owner));
+        if (!owner->done()) names.emplace_back(name_in(*owner));
       }
       if (!go.owners.empty()) chosen.going.push_back(std::move(go));
       if (!stay.owners.empty()) chosen.kept.push_back(std::move(stay));
@@ -299,6 +313,18 @@ void retired::abandon() noexcept {
   for (auto* const some : {&lists_.kept, &lists_.going}) {
     for (auto& part : *some) never_destroy(std::move(part));
     some->clear();
+  }
+}
+
+void report_kept(std::span<held* const> owners) noexcept {
+  for (const auto* const owner : owners) {
+    if (!owner || owner->done()) continue;
+    std::array<char, 240> text{};
+    const auto name = name_in(*owner);
+    const auto size =
+        std::snprintf(text.data(), text.size(), "'%.*s': kept, because there was no memory to free it",
+                      static_cast<int>(name.size()), name.data());
+    report_leak(std::string_view(text.data(), std::min(text.size() - 1, static_cast<std::size_t>(size))));
   }
 }
 

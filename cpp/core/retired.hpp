@@ -46,6 +46,10 @@ struct described {
 /// Adds the description of an object, if it exists.
 void describe(const held& one, std::vector<described>& out);
 
+/// Adds each of them that still owns something to the leak log, as kept because there is no memory to free
+/// it.
+void report_kept(std::span<held* const> owners) noexcept;
+
 /// Owners in the order of creation, and the segments that they are in.
 struct retirement {
   std::vector<held*> owners;  ///< null: nothing
@@ -99,6 +103,8 @@ class retired {
   bool free_some(undo_report& report, std::chrono::steady_clock::time_point until);
   /// The objects that are not freed yet.
   [[nodiscard]] std::vector<described> contents() const;
+  /// The same, with each object in the leak log: there is no memory to free it.
+  void keep_all() noexcept;
   /// Leaks all of it: it stays until the process ends, and no later call waits for a device because of it.
   void abandon() noexcept;
 

@@ -1,4 +1,4 @@
-// For work that must be done even if there is no host memory for it now.
+// For work that must be done although there is no host memory for it now.
 #pragma once
 
 #include <chrono>
@@ -7,14 +7,17 @@
 
 namespace hipplan {
 
-/// Repeats work while it throws std::bad_alloc; returns its result.
+/// Repeats work while it throws std::bad_alloc, for 5 s; returns its result. Then the last std::bad_alloc
+/// goes to the caller: a process in which memory stays refused must still be able to end.
 template <class Work>
 auto with_memory(Work work) {
-  for (;;) {
+  constexpr auto pause = std::chrono::milliseconds(10);
+  for (auto left = std::chrono::seconds(5) / pause;; --left) {
     try {
       return work();
     } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (left == 0) throw;
+      std::this_thread::sleep_for(pause);
     }
   }
 }

@@ -11,6 +11,7 @@ void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* block, size_t size);
 
 static __thread long until_refused;
+static __thread int refused_for_ever;
 static volatile int refuse_others;
 static void *spared_begin, *spared_end;
 static void (*last_call)(void*, long, int, void*);
@@ -20,7 +21,14 @@ static void* last_argument;
 long refuse(long nth) {
   const long left = until_refused;
   until_refused = nth;
+  refused_for_ever = 0;
   return left;
+}
+
+/* The nth request of this thread from now on and all that follow it. */
+void refuse_from(long nth) {
+  until_refused = nth;
+  refused_for_ever = 1;
 }
 
 /* A library whose requests are neither counted nor refused, also those that others make for it. */
@@ -42,7 +50,12 @@ static int is_spared(void) {
 }
 
 static int is_refused(void) {
-  if (until_refused <= 0 || is_spared() || --until_refused != 0) return 0;
+  if (until_refused <= 0 || is_spared()) return 0;
+  if (until_refused > 1) {
+    --until_refused;
+    return 0;
+  }
+  if (!refused_for_ever) until_refused = 0;
   errno = ENOMEM;
   return 1;
 }

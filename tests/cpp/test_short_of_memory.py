@@ -154,6 +154,32 @@ def test_what_a_search_could_not_free_is_reported_whichever_allocation_fails(scr
     assert script(source) == "True"
 
 
+@pytest.mark.parametrize("first_refused", [1, 2, 4])
+@pytest.mark.parametrize("faults", ["", "hipMemUnmap@1=999"])
+def test_where_memory_stays_refused_the_process_goes_on_and_what_is_kept_is_named(
+    first_refused: int, faults: str, script: Callable[[str], str]
+) -> None:
+    """The holdings are dropped without close(), and every request from one on is refused."""
+    source = f"""
+    import json
+    holdings = row.holding(runtime, row.MAPPED)
+    runtime.arm_faults("{faults}")
+    malloc.refuse_from({first_refused})
+    del holdings
+    malloc.refuse(0)
+    runtime.arm_faults("")
+    ledger = json.loads(runtime.ledger())
+    alive = sum(len(ledger[kind]) for kind in ("mappings", "allocations", "reservations"))
+    named = [line for line in _core.take_leaks() if line]
+    print(alive, len(named), *named, sep="; ")
+    """
+    alive, count, *named = script(source).split("; ")
+    assert int(count) == len(named)
+    assert (int(alive) > 0) == bool(named)
+    if int(alive) == 3:
+        assert [line.partition(":")[0] for line in named] == ["'memory'", "'range'", "'mapping'"]
+
+
 def test_the_end_of_a_wait_for_devices_needs_no_memory(script: Callable[[str], str]) -> None:
     source = """
     malloc.refuse_small_ones_of_other_threads(1)
