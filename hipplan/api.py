@@ -51,7 +51,8 @@ def apply(
 
     plan: a path, text, a stream, a dict, or the result of hipplan.load.
     vars: values for the plan's variables; only if the plan is not loaded yet.
-    runtime: auto, amd, cuda, sim or a path; default HIPPLAN_RUNTIME, else auto.
+    runtime: auto, amd, cuda, sim or a path; default HIPPLAN_RUNTIME, else auto. auto takes the simulator on machines
+    without a GPU's driver only.
     machine: a profile (or its name, or its path) for the simulator to simulate; only with the simulator.
     record: a file that records each step (JSON lines; `hipplan replay` shows it).
     locked: a file that `hipplan lock` wrote: applies exactly that, with the same addresses, or raises an error.

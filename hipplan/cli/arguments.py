@@ -152,8 +152,11 @@ def machine_option(parser: Parser) -> None:
 
 def runtime_option(parser: Parser) -> None:
     """--runtime, as given.runtime (None: HIPPLAN_RUNTIME decides), and --without-gpu, as given.without_gpu."""
-    about = "auto (default: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library; "
-    parser.add_argument("--runtime", metavar="RUNTIME", help=about + "HIPPLAN_RUNTIME sets the default")
+    about = (
+        "auto (default: amd if it has a device, else cuda, else sim if no GPU's driver is loaded), amd, cuda, sim or "
+        "the path of a HIP library; HIPPLAN_RUNTIME sets the default"
+    )
+    parser.add_argument("--runtime", metavar="RUNTIME", help=about)
     about = "run on ROCm's own libraries on a machine without a GPU; --machine chooses the machine they find"
     parser.add_argument("--without-gpu", action="store_true", help=about)
 

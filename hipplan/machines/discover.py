@@ -68,7 +68,7 @@ def _of_host(chosen: Chosen, limits: Limits, of_host: Container[OfHost]) -> dict
     place = Place.here()
     update: dict[str, Any] = {}
     nodes: list[NumaNode] = []
-    if "memory" in of_host:
+    if "memory" in of_host and chosen.kind != "sim":  # simulated memory takes none until it is written to
         pinned = host.memory_pinned(place) if chosen.kind == "amd" else None
         update |= {"host_memory": host.memory_allowed(place), "pinned_memory": pinned}
     if "pages" in of_host:

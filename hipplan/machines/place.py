@@ -33,8 +33,9 @@ class Place:
 
     @staticmethod
     def here() -> Place:
+        """This machine. In tests HIPPLAN_ROOT names a folder with other files of the kernel."""
         limits = {name: tuple(map(_limit, resource.getrlimit(what))) for name, what in _LIMITS.items()}
-        return Place(Path("/"), os.environ, limits)  # type: ignore[arg-type]
+        return Place(Path(os.environ.get("HIPPLAN_ROOT") or "/"), os.environ, limits)  # type: ignore[arg-type]
 
     def path(self, path: str) -> Path:
         return self.root / path.lstrip("/")

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, SettingError, suggest
+from hipplan.machines import drivers
 from hipplan.machines.family import Family, family_of
 from hipplan.machines.libraries import open_amd, open_library, were_opened_elsewhere
 from hipplan.machines.machine import Machine, sim_profile
+from hipplan.machines.place import Place
 from hipplan.machines.simulator import DEFAULT_MACHINE, library_path, refusal
 from hipplan.units import version_text
 
@@ -48,7 +50,8 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     """Opens a runtime.
 
     wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
-    device, else cuda if it has one, else the simulator, and reports the choice in `notice`.
+    device, else cuda if it has one. Without either it takes the simulator, and reports that in `notice`; but where a
+    GPU's driver is loaded, it raises RuntimeUnavailable (HP407) with the reason why that cannot be used.
     machine: the machine to simulate; only for sim.
     Raises RuntimeUnavailable (HP407) with the places searched; SettingError (HP407, HP415) for an unknown name of a
     runtime, and for an environment variable with an invalid value.
@@ -123,14 +126,32 @@ def known(runtime: _core.Runtime) -> Chosen:
 
 
 def _auto(machine: Machine | None) -> Chosen:
-    reasons = []
-    for kind in ("amd", "cuda"):
+    place = Place.here()
+    reasons: list[str] = []
+    unusable: list[Diagnostic] = []
+    kinds: tuple[Family, ...] = ("amd", "cuda")
+    for kind in kinds:
         try:
             return _chosen(kind, None)
         except RuntimeUnavailable as error:
             reasons.append(f"{kind}: {error.diagnostics[0].summary}")
+            if drivers.is_here(place, kind):
+                unusable.append(_unusable(place, kind, error.diagnostics[0]))
+    if unusable:
+        raise RuntimeUnavailable(unusable)
     notice = f"no GPU found, so this is the simulator: nothing touches real hardware ({'; '.join(reasons)})"
     return _chosen_simulator(machine, notice)
+
+
+def _unusable(place: Place, kind: Family, refused: Diagnostic) -> Diagnostic:
+    """HP407 for a driver that is loaded: what the doctor says of it. refused: why its runtime cannot be used."""
+    vendor = {"amd": "AMD", "cuda": "NVIDIA"}[kind]
+    obstacle = next(drivers.obstacles(place, kind), None)
+    reason, do = (refused.summary, refused.hint) if obstacle is None else (obstacle.summary, obstacle.do)
+    why = refused.why if obstacle is None else refused.summary
+    do = do.removesuffix("; --runtime sim needs no GPU")
+    hint = f"{do}; `hipplan doctor` checks it; --runtime sim applies the plan on the simulator".removeprefix("; ")
+    return Diagnostic("HP407", f"{vendor}'s driver is loaded, but cannot be used: {reason}", why=why, hint=hint)
 
 
 def _chosen_simulator(machine: Machine | None, notice: str = "", path: str = "") -> Chosen:

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hipplan.machines import drivers
 from hipplan.machines.doctor import devices, libraries, system, variables
 from hipplan.machines.doctor.asking import Answer, ask
 from hipplan.machines.doctor.libraries import Copy
@@ -74,15 +75,22 @@ _PURE = Finding(
 
 def _is_there(place: Place, family: str, copies: list[Copy]) -> bool:
     """Whether a query makes sense: there is a library or the kernel's driver."""
-    return any(copy.family == family for copy in copies) or system.has_driver(place, family)
+    return any(copy.family == family for copy in copies) or bool(drivers.version_of(place, family))
 
 
 def _refused(place: Place, family: str, answer: Answer, *, is_wanted: bool) -> Iterator[Finding]:
     """A library that finds no GPU is an error only if there is a GPU, or the runtime was requested."""
     vendor = system.AMD if family == "amd" else system.NVIDIA
-    has_hardware = system.has_driver(place, family) or vendor in system.on_the_bus(place)
+    has_hardware = bool(drivers.version_of(place, family)) or vendor in system.on_the_bus(place)
     is_error = is_wanted or has_hardware or answer.is_broken
     do = answer.hint or "look at the driver, and at what the container is given"
     summary = f"{family}: {answer.summary}"
     why = answer.why if is_error else f"its library is installed, but this machine shows no {_VENDOR[family]} GPU"
     yield Finding("error" if is_error else "note", f"runtime.{family}", summary, do, why)
+    if drivers.is_here(place, family):
+        yield Finding(
+            "note",
+            "runtime.simulator",
+            f"{_VENDOR[family]}'s driver is loaded: commands without --runtime are refused (HP407), and not simulated",
+            "choose the simulator where you want it: --runtime sim, or HIPPLAN_RUNTIME=sim",
+        )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from hipplan.machines import host
+from hipplan.machines import drivers, host
 from hipplan.machines.doctor.report import Finding
 from hipplan.machines.place import Place
 from hipplan.units import format_size
@@ -35,7 +34,11 @@ def facts(place: Place) -> dict[str, Any]:
         "numa_nodes_usable": [known.node for known in usable],
         "huge_pages": host.huge_pages(place),
         "huge_pages_of_nodes": {known.node: known.huge_pages for known in usable},
-        "drivers": {name: text for name, text in (("amd", _amdgpu(place)), ("nvidia", _nvidia(place))) if text},
+        "drivers": {
+            name: version
+            for name, family in (("amd", "amd"), ("nvidia", "cuda"))
+            if (version := drivers.version_of(place, family))
+        },
         "gpus_on_the_bus": {_VENDORS[vendor]: count for vendor, count in on_the_bus(place).items()},
         "limits": {name: {"soft": soft, "hard": hard} for name, (soft, hard) in place.limits.items()},
         "max_map_count": place.number("/proc/sys/vm/max_map_count"),
@@ -53,58 +56,24 @@ def on_the_bus(place: Place) -> dict[str, int]:
     return groups
 
 
-def has_driver(place: Place, family: str) -> bool:
-    """Whether the kernel has loaded this vendor's driver."""
-    return bool(_amdgpu(place) if family == "amd" else _nvidia(place))
-
-
 def examined(place: Place) -> Iterator[Finding]:
     yield from _drivers(place)
     yield from _limits(place)
     yield from _memory(place)
 
 
-def _amdgpu(place: Place) -> str:
-    """The version of the kernel's driver, if it reports one; empty if it is not loaded."""
-    if not place.path("/sys/module/amdgpu").exists() and not place.path("/dev/kfd").exists():
-        return ""
-    return place.text("/sys/module/amdgpu/version") or "of this kernel"
-
-
-def _nvidia(place: Place) -> str:
-    version_text = place.text("/proc/driver/nvidia/version")
-    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", version_text)
-    return version[1] if version else "of an unknown version" if version_text else ""
-
-
 def _drivers(place: Place) -> Iterator[Finding]:
     bus = on_the_bus(place)
     for vendor, family, package in ((AMD, "amd", "amdgpu"), (NVIDIA, "nvidia", "NVIDIA's")):
-        if bus.get(vendor) and not has_driver(place, "amd" if vendor == AMD else "cuda"):
+        if bus.get(vendor) and not drivers.version_of(place, "amd" if vendor == AMD else "cuda"):
             count = bus[vendor]
             summary = (
                 f"{count} GPU{'s' if count > 1 else ''} of {_VENDORS[vendor]}, and no driver of the kernel's for it"
             )
             yield Finding("error", f"driver.{family}", summary, f"install the driver ({package}), or load its module")
-    if _amdgpu(place):
-        yield from _node_files(
-            place, "amd", ("/dev/kfd",), "add yourself to the groups render and video, and log in again"
-        )
-        if not place.matches("/dev/dri", "renderD*") and place.path("/dev/kfd").exists():
-            summary = "/dev/dri has no render node, which memory is mapped through"
-            yield Finding("error", "driver.amd.render", summary, "give the container --device /dev/dri")
-    if _nvidia(place):
-        do = "run `nvidia-modprobe -u -c 0` as root, or give the container the GPU (--gpus all)"
-        yield from _node_files(place, "nvidia", ("/dev/nvidiactl", "/dev/nvidia-uvm"), do)
-
-
-def _node_files(place: Place, family: str, files: tuple[str, ...], do: str) -> Iterator[Finding]:
-    for file in files:
-        if not place.path(file).exists():
-            given = f"give the container --device {file}, or load the driver" if family == "amd" else do
-            yield Finding("error", f"driver.{family}.device", f"{file} is not there, though the driver is", given)
-        elif not place.may_open(file):
-            yield Finding("error", f"driver.{family}.device", f"this user may not open {file}", do)
+    for family in ("amd", "cuda"):
+        for obstacle in drivers.obstacles(place, family):
+            yield Finding("error", obstacle.topic, obstacle.summary, obstacle.do)
 
 
 def _limits(place: Place) -> Iterator[Finding]:
@@ -137,7 +106,7 @@ def _limits(place: Place) -> Iterator[Finding]:
 
 
 def _memory(place: Place) -> Iterator[Finding]:
-    amd = _amdgpu(place) or on_the_bus(place).get(AMD)
+    amd = drivers.version_of(place, "amd") or on_the_bus(place).get(AMD)
     if place.number("/proc/sys/kernel/numa_balancing") and amd:
         why = "the kernel takes pages away from where they are to see who uses them, and GPUs wait for them"
         do = "sysctl -w kernel.numa_balancing=0"
