@@ -172,12 +172,12 @@ def test_a_signal_while_a_file_is_written_leaves_it_whole(number: signal.Signals
     code = f"""
 import os, signal, sys
 import hipplan.files.output
-real = hipplan.files.output._nameless
-def nameless(folder):
-    made = real(folder)
+real = hipplan.files.output._new_part
+def new_part(folder, mode):
+    made = real(folder, mode)
     os.kill(os.getpid(), {int(number)})
     return made
-hipplan.files.output._nameless = nameless
+hipplan.files.output._new_part = new_part
 from hipplan.cli import command
 command()
 """

@@ -49,7 +49,7 @@ def said_by_all(folder: Path, what: str) -> list[Any]:
 def test_ranks_write_into_each_other_s_memory(tmp_path: Path) -> None:
     answers = said_by_all(tmp_path, "write")
 
-    assert [rows for rows, _, _ in answers] == [[16 * me + other for other in range(SIZE)] for me in range(SIZE)]
+    assert [rows for rows, _, _ in answers] == [[SIZE * me + other for other in range(SIZE)] for me in range(SIZE)]
     assert [inbox for _, inbox, _ in answers] == [[(me - 1) % SIZE + 1] for me in range(SIZE)]
     assert {weights for _, _, weights in answers} == {"803f"}  # 1 in bf16
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import subprocess
@@ -311,6 +312,7 @@ def test_a_sleep_that_is_rolled_back_leaves_no_file(layout: Layout, sim: Simulat
 def test_closing_keeps_the_file_and_no_descriptor_of_it(sim: Simulator, file: Path) -> None:
     with hipplan.apply(PLAN, runtime="sim"):
         pass
+    gc.collect()  # what tests before this one have left
     before = descriptors(but=SIMULATED)
     layout = hipplan.apply(PLAN, runtime="sim")
     layout.sleep(["weights", "cache"], to=file)
