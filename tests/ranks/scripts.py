@@ -225,6 +225,25 @@ def again_with_taken_addresses(layout: Any, sim: Any) -> Any:
     return {"before": before, "after": after}
 
 
+def again_and_again(layout: Any, sim: Any) -> Any:
+    """The addresses of the parts in three layouts, one after the other. Rank 1 has other memory beside them."""
+    import ctypes
+
+    places = [_places(layout)]
+    layout.close()
+    hip, memory = ctypes.CDLL(sim.runtime.path), ctypes.c_void_p()
+    for _ in range(2):
+        if layout.program.rank.rank == 1:
+            assert hip.hipMalloc(ctypes.byref(memory), ctypes.c_size_t(700 << 20)) == 0
+        with _again(layout) as again:
+            places.append(_places(again))
+            assert not again.drift()
+            again.barrier()
+        if layout.program.rank.rank == 1:
+            assert hip.hipFree(memory) == 0
+    return places
+
+
 def two_at_once(layout: Any, sim: Any) -> Any:
     with _again(layout) as other:
         assert not other.drift()

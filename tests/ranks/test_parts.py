@@ -16,7 +16,7 @@ import pytest
 import hipplan
 from hipplan.errors import GroupError
 from hipplan.ranks.agreement import Agreement, Ranks
-from tests.conftest import WHOLE
+from tests.conftest import WHOLE, not_under_tsan
 from tests.ranks.workers import Outcome, Task, Workers, patiently
 
 MIB = 2**20
@@ -91,6 +91,24 @@ def test_parts_lie_at_the_same_address_in_all_ranks(workers: Workers, folder: An
         {answers[me]["heap" if me == rank else f"heap@{rank}"] - rank * stride for rank in range(3)} for me in range(3)
     ]
     assert all(len(base) == 1 and base == bases[0] for base in bases)
+
+
+@not_under_tsan
+def test_parts_of_2_mib_have_their_addresses_although_the_drivers_have_others(workers: Workers, folder: Any) -> None:
+    plan = PLAN.replace("$((rank + 1) * 2MiB)", "2MiB").replace("    reserve: 32MiB\n", "")
+    once = values(run(workers, 3, folder(), plan, script="addresses", quirk="free_blocks_first"))
+    third_time = values(run(workers, 3, folder(), plan, script="addresses", quirk="free_blocks_first", calls=3))
+    assert once == third_time
+    base = once[0]["heap"]
+    assert [once[0].get(name) for name in ("heap", "heap@1", "heap@2")] == [base, base + 2 * MIB, base + 4 * MIB]
+    assert once[1]["heap@0"] == once[2]["heap@0"] == base
+
+
+@not_under_tsan
+def test_parts_have_the_same_addresses_again_beside_memory_of_one_rank(workers: Workers, folder: Any) -> None:
+    answers = values(run(workers, 3, folder(), script="again_and_again", quirk="free_blocks_first"))
+    assert answers[0] == answers[1] == answers[2]
+    assert len({*map(tuple, answers[0])}) == 1
 
 
 def test_addresses_that_are_taken_in_one_rank_are_used_in_none(workers: Workers, folder: Any) -> None:

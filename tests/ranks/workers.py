@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.descriptors import descriptors
-from tests.faults.harness import points
+from tests.faults.harness import as_release, points
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
@@ -67,6 +67,8 @@ class Task:
     """Before which packet to another rank something happens, from 1."""
     port: int = 0
     """Of a TCPStore on this host that is the group's store instead of the folder."""
+    quirk: str = ""
+    """Of the rank's simulator."""
 
 
 @dataclass
@@ -261,9 +263,13 @@ def _codes(error: Any) -> tuple[str, ...]:
 
 
 def _work(pipe: Any) -> None:
+    from tests.conftest import Simulator
+
     with contextlib.suppress(EOFError):
         while True:
-            pipe.send(_done(pipe.recv()))
+            task = pipe.recv()
+            with as_release(Simulator(), "7.2.53211", task.quirk) if task.quirk else contextlib.nullcontext():
+                pipe.send(_done(task))
 
 
 def patiently(
