@@ -163,13 +163,13 @@ class Reservation(PlanModel):
     """
 
     address: Annotated[int, Field(ge=1, lt=2**64)] | None = None
-    """The requested address: a hint, unless address_policy is exact.
+    """The requested address. hipplan asks the driver for it until it is had, or cannot be had.
 
-    Source: hipMemAddressReserve(addr).
+    Source: hipMemAddressReserve(addr), a hint.
     """
 
     address_policy: Literal["prefer", "exact"] = "prefer"
-    """`prefer`: HIP may place the range elsewhere. `exact`: with any other address the apply fails.
+    """What happens if the address cannot be had. `prefer`: HIP places the range elsewhere. `exact`: the apply fails.
 
     Errors: HP107 exact without address.
     Source: ours; HIP only has the hint.
