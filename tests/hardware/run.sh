@@ -1,13 +1,13 @@
 #!/bin/sh
 # Everything that can be said on a machine with GPUs, in one go, into one folder.
 #   tests/hardware/run.sh [FOLDER] [PART...]
-# Parts: smoke conformance hardware holders endurance benchmarks; all of them when none is named.
+# Parts: smoke conformance hardware addresses holders endurance benchmarks; all of them when none is named.
 # HIPPLAN_RUNTIME: cuda (default), amd, sim or a path. PYTHON: a Python that has hipplan and pytest installed.
 # A part that fails does not stop the others; the exit code is the number of parts that failed.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mkdir -p "${1:-hardware-report}" && cd "${1:-hardware-report}" && pwd)
 [ $# -gt 0 ] && shift
-parts=${*:-smoke conformance hardware holders endurance benchmarks}
+parts=${*:-smoke conformance hardware addresses holders endurance benchmarks}
 python=${PYTHON:-python3}
 HIPPLAN_RUNTIME=${HIPPLAN_RUNTIME:-cuda}
 export HIPPLAN_RUNTIME
@@ -48,6 +48,10 @@ for part in $parts; do
     ;;
   hardware)
     show=12 tests 240 hardware tests/hardware
+    ;;
+  addresses)  # beside models of transformers, where it is installed
+    HIPPLAN_ADDRESS_PAIRS=${HIPPLAN_ADDRESS_PAIRS:-5} HIPPLAN_ADDRESS_ROUNDS=${HIPPLAN_ADDRESS_ROUNDS:-20} \
+      tests 550 addresses -s tests/hardware/test_addresses.py
     ;;
   holders)  # at the size that a model has
     HIPPLAN_HELD=${HIPPLAN_HELD:-64GiB} HIPPLAN_HELD_CLIENTS=${HIPPLAN_HELD_CLIENTS:-100} \
