@@ -25,7 +25,7 @@ from hipplan.machines.runtimes import choose
 from .amd_differences import AMD
 from .differences import CUDA, DIED, Difference, as_declared, declared
 from .hip import Hip
-from .sim import PERSONALITIES, TWO_DEVICES, Simulator, library_path
+from .sim import PERSONALITIES, Simulator, library_path, machine
 
 _TABLE: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -92,7 +92,7 @@ def hip(request: pytest.FixtureRequest, runtime: Hip) -> Iterator[Hip]:
     """A runtime with nothing alive; device 0 is current and no error is pending."""
     simulator = Simulator(runtime) if hasattr(runtime.library, "hipsim_configure") else None
     if simulator and request.param in PERSONALITIES:
-        simulator.configure(f"hip_version={PERSONALITIES[request.param]}\n{TWO_DEVICES}")
+        simulator.configure(machine(request.param))
     _skip_without(request, runtime)
     runtime.hipSetDevice(0)
     runtime.hipGetLastError()

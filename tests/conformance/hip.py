@@ -23,6 +23,7 @@ GIB = 1024 * MIB
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_DIRECTION = 0, 1, 2, 21
 NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT, INVALID_HANDLE = 100, 101, 201, 400
 NOT_FOUND, NOT_READY, ILLEGAL_ADDRESS, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED = 500, 600, 700, 704, 705
+INVALID_CONFIGURATION, INVALID_DEVICE_POINTER = 9, 17
 CONTEXT_DESTROYED, NOT_REGISTERED, NOT_SUPPORTED, UNKNOWN = 709, 713, 801, 999
 
 DEVICE, HOST = 1, 2  # hipMemLocationType
@@ -77,9 +78,15 @@ def access(device: int, flags: int = READ_WRITE, location: int = DEVICE) -> Acce
     return AccessDesc(Location(location, device), flags)
 
 
+class IpcHandle(ctypes.Structure):
+    """hipIpcMemHandle_t and hipIpcEventHandle_t, which are passed by value."""
+
+    _fields_ = [("reserved", c_ubyte * 64)]
+
+
 _CODES: dict[str, Any] = {
     "P": c_void_p, "i": c_int, "u": c_uint, "z": c_size_t, "Q": c_ulonglong, "s": ctypes.c_char_p,
-    "L": Location, "B": c_ubyte, "H": c_ushort,
+    "L": Location, "I": IpcHandle, "B": c_ubyte, "H": c_ushort,
 }  # fmt: skip
 
 _PROTOTYPES = """
@@ -111,6 +118,7 @@ hipMemsetD32 Piz|hipMemsetD32Async PizP|hipStreamCreate P|hipStreamCreateWithFla
 hipStreamCreateWithPriority Pui|hipDeviceGetStreamPriorityRange PP|hipStreamDestroy P|hipStreamSynchronize P
 hipStreamQuery P|hipStreamWaitEvent PPu|hipStreamAddCallback PPPu|hipLaunchHostFunc PPP|hipStreamGetFlags PP
 hipStreamGetPriority PP|hipStreamGetDevice PP|hipEventCreate P|hipEventCreateWithFlags Pu|hipEventRecord PP
+hipIpcGetMemHandle PP|hipIpcOpenMemHandle PIu|hipIpcCloseMemHandle P|hipIpcGetEventHandle PP|hipIpcOpenEventHandle PI
 hipEventRecordWithFlags PPu|hipEventQuery P|hipEventSynchronize P|hipEventElapsedTime PPP|hipEventDestroy P
 """
 

@@ -32,6 +32,16 @@ link.1.0=xgmi,1
 """Three devices, the third not linked to the others."""
 
 
+def machine(personality: str) -> str:
+    """The profile of this suite."""
+    return f"hip_version={PERSONALITIES[personality]}\n{TWO_DEVICES}"
+
+
+def machine_of(hip: Hip) -> str:
+    """The profile for another process that must find the same machine; "" on a runtime that cannot change its own."""
+    return machine("{}.{}".format(*hip.version)) if hasattr(hip.library, "hipsim_configure") else ""
+
+
 def library_path() -> str:
     """HIPSIM_LIBRARY, else the library built with the package."""
     if given := os.environ.get("HIPSIM_LIBRARY"):

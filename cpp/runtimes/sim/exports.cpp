@@ -33,6 +33,7 @@ auto traceable(Value value) {
   return value;
 }
 inline int traceable(hip_abi::hipMemLocation location) { return location.id; }
+inline int traceable(const hip_abi::hipIpcHandle&) { return 0; }
 
 // Whether an argument can be used: a pointer to a struct or to an output must be readable. Pointers to void
 // or to incomplete types are handles and memory, which each call checks itself.

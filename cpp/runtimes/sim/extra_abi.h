@@ -34,6 +34,11 @@ enum hipPointer_attribute : unsigned int {
 inline constexpr hipMemAllocationHandleType hipMemHandleTypeFabric{8};  // since 7.14
 inline constexpr unsigned int hipEventInterprocess = 4;
 
+/// hipIpcMemHandle_t and hipIpcEventHandle_t, which are passed by value.
+struct hipIpcHandle {
+  char reserved[64];
+};
+
 struct hipDeviceProp_tR0000;  // 792 bytes, the layout of 5.x; written by offset
 
 }  // namespace hip_abi

@@ -192,7 +192,7 @@ bool machine::is_reached(int device) const {
 }
 
 const memory_file& machine::own_file(std::uintptr_t address, block& owner) {
-  if (!owner.own_file) {
+  if (!owner.own_file && !owner.foreign) {
     owner.memory.move_to_own_file(owner_name(owner.device));
     owner.own_file = true;
     if (shape(owner.device).host_visible) {
@@ -227,6 +227,23 @@ void machine::drop_exported_block(block& gone) {
   drop_memory(std::move(memory));
 }
 
+std::uintptr_t machine::show_device_memory(block& fresh) {
+  const auto bytes = page_ceiling(fresh.bytes);
+  const auto address = addresses.reserve(bytes, 0, 0);
+  if (address == 0) return 0;
+  try {
+    if (shape(fresh.device).host_visible) {
+      show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(),
+                  fresh.memory.offset());
+    }
+    add_block(address, std::move(fresh));
+  } catch (...) {
+    if (hide_from_cpu(address, bytes)) addresses.release(address, bytes);
+    throw;
+  }
+  return address;
+}
+
 void machine::add_block(std::uintptr_t address, block fresh) {
   if (fresh.kind == block_kind::registered) {
     registered_.insert(address);
@@ -247,7 +264,7 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
       addresses.release(address, bytes);
       if (gone.own_file) {
         drop_exported_block(gone);
-      } else {
+      } else if (!gone.foreign) {  // for which the other process is charged
         credit(gone.device, bytes);
       }
       break;

@@ -84,6 +84,8 @@ struct block {
   bool synchronous = false;  ///< SYNC_MEMOPS of hipPointerSetAttribute
   bool pooled = false;       ///< from hipMallocAsync; since 7.0 that is virtual memory
   bool own_file = false;     ///< device memory that was exported
+  bool foreign = false;      ///< device memory of another process
+  unsigned opened = 0;       ///< how often foreign memory was opened and not closed
   extent memory;             ///< device memory only
   managed_ranges managed;    ///< managed memory only
 };
@@ -191,6 +193,8 @@ class machine {
   [[nodiscard]] const memory_file& own_file(std::uintptr_t address, block& owner);
   [[nodiscard]] const memory_file& own_file(const mapping& piece);
 
+  /// Gives device memory an address, and adds it; 0: there are no addresses left.
+  [[nodiscard]] std::uintptr_t show_device_memory(block& fresh);
   void add_block(std::uintptr_t address, block fresh);
   void drop_block(std::map<std::uintptr_t, block>::iterator it);
   /// Drops registrations in a range that the kernel has just allocated: the program must have unmapped it.

@@ -75,6 +75,18 @@ std::shared_ptr<memory_file> memory_file::duplicate(int descriptor) {
   return std::shared_ptr<memory_file>(new memory_file(copy));
 }
 
+std::shared_ptr<memory_file> memory_file::open(const shared_file& name) {
+  const auto link = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.descriptor);
+  const int opened = ::open(link.c_str(), O_RDWR | O_CLOEXEC);
+  if (opened < 0) return nullptr;
+  std::shared_ptr<memory_file> file(new memory_file(opened));
+  if (owner_of_memory_file(opened).empty() || file->identity() != name.identity) return nullptr;
+  mark_as_shared(opened);
+  return file;
+}
+
+shared_file memory_file::name() const { return {getpid(), descriptor_, identity()}; }
+
 memory_file::~memory_file() { close(descriptor_); }
 
 std::uint64_t memory_file::bytes() const {
@@ -97,7 +109,7 @@ bool memory_file::is_behind(int descriptor) const {
 
 int memory_file::share() const {
   const auto link = "/proc/self/fd/" + std::to_string(descriptor_);
-  const int out = open(link.c_str(), O_RDWR | O_CLOEXEC);  // another open file, with a lock of its own
+  const int out = ::open(link.c_str(), O_RDWR | O_CLOEXEC);  // another open file, with a lock of its own
   if (out >= 0) mark_as_shared(out);
   return out;
 }

@@ -5,6 +5,8 @@
 // pwrite, for which an invalid host pointer is EFAULT, not SIGSEGV.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,12 +20,22 @@ struct bad_host_pointer : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// How another process of this user finds a memory_file. A descriptor's number may be another file's later,
+/// so the name says which file it is.
+struct shared_file {
+  pid_t process = 0;
+  int descriptor = -1;
+  std::uint64_t identity = 0;
+};
+
 class memory_file {
  public:
   /// Throws std::system_error (EMFILE and ENFILE: no descriptor left; EFBIG: RLIMIT_FSIZE forbids it).
   memory_file(const std::string& owner, std::uint64_t bytes);
   /// Duplicates a descriptor of another memory_file, maybe of another process.
   [[nodiscard]] static std::shared_ptr<memory_file> duplicate(int descriptor);
+  /// The file of a process that is alive and still has it; null: there is no such file.
+  [[nodiscard]] static std::shared_ptr<memory_file> open(const shared_file& name);
   ~memory_file();
   memory_file(const memory_file&) = delete;
   memory_file& operator=(const memory_file&) = delete;
@@ -32,6 +44,8 @@ class memory_file {
   [[nodiscard]] std::uint64_t bytes() const;
   /// Same for every descriptor of one file, in every process.
   [[nodiscard]] std::uint64_t identity() const;
+
+  [[nodiscard]] shared_file name() const;
 
   /// Whether a number is an open descriptor of this file.
   [[nodiscard]] bool is_behind(int descriptor) const;

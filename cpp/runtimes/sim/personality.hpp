@@ -40,6 +40,8 @@ struct personality {
         register_io_memory(!v.at_least(7, 0) || v.at_least(7, 2)),
         uncached_host_flag(v.at_least(7, 0)),
         null_pointer_attributes(v.at_least(7, 0)),
+        opens_memory_once(v.at_least(7, 0)),
+        pooled_memory_is_virtual(v.at_least(7, 0)),
         single_allocation_within_host_memory(!v.at_least(7, 0)),
         reserve_alignment_in_granules(!v.at_least(6, 2)),
         last_attribute(v.at_least(7, 14)   ? 95
@@ -78,6 +80,8 @@ struct personality {
   bool register_io_memory;
   bool uncached_host_flag;
   bool null_pointer_attributes;
+  bool opens_memory_once;  ///< hipIpcOpenMemHandle of memory that is open returns the same address
+  bool pooled_memory_is_virtual;
   bool single_allocation_within_host_memory;
   bool reserve_alignment_in_granules;
   std::uint32_t last_attribute;      ///< the last number shared with CUDA

@@ -1,6 +1,4 @@
 // hipMalloc, hipFree and their variants.
-#include <sys/mman.h>
-
 #include <new>
 
 #include "calls/support.hpp"
@@ -35,18 +33,8 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   fresh.flags = flags;
   fresh.pooled = pooled;
   fresh.memory = m->at(device).pool.take(bytes);
-  const auto address = m->addresses.reserve(bytes, 0, 0);
+  const auto address = m->show_device_memory(fresh);
   if (address == 0) return hipErrorOutOfMemory;
-  try {
-    if (m->shape(device).host_visible) {
-      show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(),
-                  fresh.memory.offset());
-    }
-    m->add_block(address, std::move(fresh));
-  } catch (...) {
-    if (hide_from_cpu(address, bytes)) m->addresses.release(address, bytes);
-    throw;
-  }
   m->charge(device, bytes);
   m->at(device).used = true;
   *ptr = pointer_to(address);
@@ -106,6 +94,8 @@ hipError_t hipFree(void* ptr) {
     const bool mapped = containing(m->mappings, address) != m->mappings.end();
     return mapped ? undefined("hipFree", hex(address) + " is mapped virtual memory") : hipErrorInvalidValue;
   }
+  if (found->second.foreign)
+    return undefined("hipFree", hex(address) + " was opened with hipIpcOpenMemHandle");
   if (found->first != address && !m->quirk("free_interior_pointer")) {
     note("hipFree", hex(address) + " is inside an allocation, not its start; 6.3 would free all of it");
     return hipErrorInvalidValue;
