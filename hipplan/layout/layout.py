@@ -124,6 +124,7 @@ class Layout(MovesBytes):
         self,
         plan: LoadedPlan | PlanSource,
         *,
+        lose: Names = (),
         vars: Mapping[str, Any] | None = None,  # noqa: A002
         bind: Mapping[str, Any] | None = None,
         on_step: OnStep | None = None,
@@ -134,11 +135,14 @@ class Layout(MovesBytes):
         It waits for a change or a copy that another thread has begun, as remap, sleep and wake do.
 
         Objects that are equal in both keep their address, handle and bytes. New objects are made and read back before
-        anything is removed; until then a failure leaves the layout unchanged. plan, vars, bind, on_step, verify: as in
-        hipplan.apply; bind needs only new objects. Raises, with nothing changed, PlanError, MachineError (this machine
-        cannot hold old and new memory together), RuntimeUnavailable (it cannot describe this machine), ApplyError
-        (rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was changed, but
-        an object could not be released; RuntimeError in an on_bytes.
+        anything is removed; until then a failure leaves the layout unchanged. lose: names of objects that may lose
+        their bytes, address or a device's right; * in a name stands for any text, so "*" allows all. In a group all
+        ranks pass the same. plan, vars, bind, on_step, verify: as in hipplan.apply; bind needs only new objects.
+
+        Raises, with nothing changed, PlanError, MachineError (this machine cannot hold old and new memory together),
+        RuntimeUnavailable (it cannot describe this machine), ApplyError (HP423: `lose` does not name all that would be
+        lost; or rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was
+        changed, but an object could not be released; RuntimeError in an on_bytes.
         """
         from hipplan.language.loader import loaded
         from hipplan.layout.prepare import prepare_change
@@ -148,9 +152,12 @@ class Layout(MovesBytes):
             passed = bindings_for(wanted, bind)
             return prepare_change(state.program, wanted, self.runtime, rebound(state, passed), meet)
 
+        allowed = sleeping.listed(lose)
         self._holding.require_open()
         with self._holding.turn.taken():
-            return update.change(self._holding, "update", find_change, bind=bind, on_step=on_step, check=verify)
+            return update.change(
+                self._holding, "update", find_change, lose=allowed, bind=bind, on_step=on_step, check=verify
+            )
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.

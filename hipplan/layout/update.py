@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import free_retired
-from hipplan.program import contents, extend, peak, pieces, resize
+from hipplan.program import consent, contents, extend, peak, pieces, resize
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference
@@ -33,6 +33,7 @@ def change(
     call: str,
     find_change: Callable[[State, Meet], Difference],
     *,
+    lose: Sequence[str] | None = None,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
     on_bytes: OnBytes | None = None,
@@ -42,8 +43,9 @@ def change(
     """Changes the layout, after waiting for a change in another thread.
 
     call: the name of the call that all ranks of the layout's group make; empty: this rank makes it alone. find_change:
-    returns the change from the current state; its second argument adds memory of other ranks to a program. force: frees
-    memory that has views.
+    returns the change from the current state; its second argument adds memory of other ranks to a program. lose: what
+    it may lose, equal in all ranks; None: anything, because the call itself says what goes. force: frees memory that
+    has views.
 
     Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but an
     object could not be freed; in a group also GroupError and GroupInDoubt.
@@ -51,11 +53,14 @@ def change(
     with holding.lock, ExitStack() as group:
         if holding.is_forked:
             holding.require_open()  # raises, before an agreement begins
-        agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
+        with_consent = f"{call}(lose={sorted({*lose})})" if lose else call
+        agreement = group.enter_context(holding.ranks.agreeing(with_consent)) if holding.ranks and call else None
         holding.require_open()
         _require_own(holding, call)
         _require_at_rest(holding)
         difference = find_change(holding.state, partial(_met, holding, agreement))
+        if lose is not None:
+            consent.require(difference, lose)
         peak.require_capacity(difference)
         if agreement is not None and not agreement.has_met:
             agreement.plans(None)

@@ -52,7 +52,7 @@ class Changes:
         others = [line.loss for line in self.lines.values()
                   if line is not own and line.loss is not None and self._is_in(line.loss, ribbon)]  # fmt: skip
         if others:
-            yield Chip(total_text(others), OF_SIGNS[RECREATED])
+            yield Chip(f"{total_text(others)} lost", OF_SIGNS[RECREATED])
 
     def _is_in(self, loss: Loss, ribbon: Ribbon) -> bool:
         range_ = loss.inside or self._range_of.get(loss.name, "")

@@ -77,7 +77,8 @@ def summary(changed_lines: Collection[Line]) -> str:
     """The same in words."""
     number = counts(changed_lines)
     actions = ", ".join(f"{number[action]} to {action}" for action in ACTIONS.values() if number[action])
-    return "; ".join(filter(None, [actions, losses.total_text(_lost(changed_lines))])) or "no changes"
+    lost = losses.total_text(_lost(changed_lines))
+    return "; ".join(filter(None, [actions, lost and f"{lost} lost"])) or "no changes"
 
 
 def _lost(changed_lines: Collection[Line]) -> list[Loss]:

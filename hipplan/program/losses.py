@@ -105,7 +105,7 @@ def total_text(of: Collection[Loss]) -> str:
         parts += ["other bytes"] if size and unknown else []
     parts += [f"{addresses} address" + "es" * (addresses > 1)] if addresses else []
     parts += [counted(rights, "right")] if rights else []
-    return f"{', '.join(parts)} lost" if parts else ""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 class _Side:

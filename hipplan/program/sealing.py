@@ -43,8 +43,7 @@ def sealed_ranges(program: Program, names: Set[str]) -> Program:
 def unsealed(program: Program, name: str) -> Program:
     """Unseal: sealed mappings get their access back. ApplyError (HP420)."""
     names = {mapping.name for mapping in mappings_of(program, name)}
-    opened = _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
-    return replace(opened, unwritten=program.unwritten.difference(names))
+    return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
 
 
 def all_open(program: Program) -> Program:

@@ -56,7 +56,7 @@ class Player:
             elif act == "wake":
                 self.wake(chosen)
             elif act == "update":
-                layout.update(self.plan, bind=still_needed(self.bind, layout.program))
+                layout.update(self.plan, bind=still_needed(self.bind, layout.program), lose="*")
                 self.slept = {name: was for name, was in self.slept.items() if name in layout.program.asleep}
             elif act in ("grow", "shrink"):
                 getattr(layout, act)(name, by="2MiB")

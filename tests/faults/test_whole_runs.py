@@ -176,7 +176,7 @@ def test_a_program_on_the_simulator_meets_the_fault_that_sim_was_given(tmp_path:
 
 LIBRARY: dict[str, Callable[[hipplan.Layout], object]] = {
     "apply": lambda layout: None,
-    "update": lambda layout: layout.update(OTHER),
+    "update": lambda layout: layout.update(OTHER, lose="*"),
     "grow": lambda layout: layout.grow("hot", by="4MiB"),
     "fill": lambda layout: layout.fill("hot", 3),
     "remap": lambda layout: layout.remap("hot"),

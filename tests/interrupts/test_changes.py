@@ -87,7 +87,7 @@ def test_an_exception_between_any_two_steps_rolls_back_and_goes_on(sim: Simulato
     program = program_of(ONE)
     seen: list[str] = []
     with run(program, sim.runtime) as layout:
-        layout.update(OTHER, on_step=lambda number, step: seen.append(f"{number} {step.call}"))
+        layout.update(OTHER, on_step=lambda number, step: seen.append(f"{number} {step.call}"), lose="*")
     assert len(seen) > 20
     assert [line.split()[0] for line in seen] == [str(number) for number in range(len(seen))]
     for stop in range(len(seen)):
@@ -99,7 +99,7 @@ def test_an_exception_between_any_two_steps_rolls_back_and_goes_on(sim: Simulato
         with run(program, sim.runtime) as layout:
             before, alive = facts(sim, layout), sim.alive()
             with pytest.raises(Stop):
-                layout.update(OTHER, on_step=on_step)
+                layout.update(OTHER, on_step=on_step, lose="*")
             assert layout.program is program
             assert (facts(sim, layout), sim.alive()) == (before, alive)
 
@@ -153,6 +153,6 @@ def test_a_layout_closed_in_the_middle_of_a_change_stays_closed(sim: Simulator) 
             layout.close()
 
     with pytest.raises(ValueError, match="closed"):
-        layout.update(OTHER, on_step=on_step)
+        layout.update(OTHER, on_step=on_step, lose="*")
     assert layout.closed
     assert sim.alive() == set()

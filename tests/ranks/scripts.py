@@ -371,3 +371,17 @@ def update_beside_others(layout: Any, sim: Any) -> str:
         heap = {"size": size, "map": {"ranks": "node"}}
         more = {"size": "2MiB", "map": {"ranks": "node"}}
         return str(layout.update({"hipplan": 1, "ranks": {}, "regions": {"heap": heap, "more": more}}))
+
+
+def consent_of_each(layout: Any, sim: Any) -> list[str]:
+    """Updates that free a buffer: without consent, with a consent that only rank 0 gives, and with that of all."""
+    without = {"hipplan": 1, "ranks": {}, "regions": {"heap": {"size": "2MiB", "map": {"ranks": "node"}}}}
+    own = ["report"] if "report" in layout and layout.program.rank.rank == 0 else []
+    answers = []
+    for lose in ((), own, ["x", "report"], ["report", "x"]):
+        try:
+            answers.append(str(layout.update(without, lose=lose)))
+        except hipplan.HipplanError as error:
+            answers.append(str(error))
+    assert layout.drift() == []
+    return answers

@@ -109,3 +109,19 @@ def test_what_other_ranks_hold_on_a_device_is_counted_once(workers: Workers, fol
     plan = {"hipplan": 1, "ranks": {}, "regions": {"heap": heap}}
     for answers in values(run(workers, 2, folder(), plan, script="update_beside_others")):
         assert "more" in answers
+
+
+def test_ranks_lose_only_what_all_of_them_allow(workers: Workers, folder: Any) -> None:
+    heap = {"size": "2MiB", "map": {"ranks": "node"}}
+    report = {"report": {"kind": "pinned", "size": "4KiB", "rank": 0}}
+    plan = {"hipplan": 1, "ranks": {}, "regions": {"heap": heap}, "buffers": report}
+    first, second = values(run(workers, 2, folder(), plan, script="consent_of_each"))
+
+    assert "error[HP423]: the update would lose 4KiB of bytes" in first[0]
+    assert "error[HP430]: rank 0 failed" in second[0]
+    assert "HP423" in second[0]
+    for answer in (first[1], second[1]):
+        assert "error[HP433]: the ranks do not have the same call" in answer
+        assert "has update(lose=['report'])" in answer
+    assert first[2] == "- pinned report: 4KiB; loses its bytes"
+    assert second[2] == first[3] == second[3] == "no changes"

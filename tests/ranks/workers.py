@@ -240,7 +240,7 @@ def _change(layout: Any, task: Task, sim: Any, outcome: Outcome) -> None:
         if task.update is None:
             layout.grow("part", by=task.grow)
         else:
-            layout.update(task.update)
+            layout.update(task.update, lose="*")
         outcome.result = "changed"
     except GroupInDoubt:
         raise

@@ -159,7 +159,7 @@ class Network:
     [
         lambda lay: lay.remap("kv"),
         lambda lay: (lay.sleep("kv"), lay.wake("kv")),
-        lambda lay: lay.update(PLAN | {"regions": PLAN["regions"] | {"kv": {"size": 6 * MIB, "rdma": True}}}),
+        lambda lay: lay.update(PLAN | {"regions": PLAN["regions"] | {"kv": {"size": 6 * MIB, "rdma": True}}}, lose="*"),
     ],
 )
 def test_a_registration_ends_before_memory_goes_and_begins_again(change: Any, layout: hipplan.Layout) -> None:

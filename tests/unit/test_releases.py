@@ -150,8 +150,8 @@ def test_mappings_of_any_size_are_added_and_get_their_own_rights(release: Simula
         assert release.runtime.read(first, 5) == b"stays"
         fewer = copy.deepcopy(more)  # the memory stays, but no mapping uses it
         del fewer["reservations"]["range"]["mappings"][2:]
-        layout.update(fewer)
-        layout.update(less)
+        layout.update(fewer, lose="*")
+        layout.update(less, lose="*")
         assert accesses(layout) == rights(release)[:2]
     assert release.alive() == set()
 
@@ -188,7 +188,7 @@ def test_rights_move_from_device_to_device(release: Simulator) -> None:
             ({}, (0, 0)),
             ({"gpu_1": "r"}, (0, 1)),
         ]:
-            layout.update(with_rights(**access))
+            layout.update(with_rights(**access), lose="*")
             assert accesses(layout) == [seen]
             assert layout.drift() == []
 

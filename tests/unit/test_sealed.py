@@ -107,7 +107,7 @@ def test_what_a_reservation_maps(sim: Simulator) -> None:
         layout.unseal("r")
         assert [rights(layout, name) for name in ("r[0]", "r[1]")] == [["rw", "none"], ["r", "rw"]]
         layout.seal("r[0]")
-        layout.update(data)
+        layout.update(data, lose="*")
         assert [rights(layout, name) for name in ("r[0]", "r[1]")] == [["r", "none"], ["r", "r"]]
 
 
@@ -221,13 +221,13 @@ def test_a_new_tensor_of_sealed_memory_is_filled(sim: Simulator) -> None:
 def test_a_seal_comes_and_goes_with_an_update(sim: Simulator) -> None:
     with hipplan.apply(plan(seal=False), runtime="sim") as layout:
         layout.fill("r", 5)
-        change = layout.update(plan())
+        change = layout.update(plan(), lose="*")
         access = "access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
         assert str(change) == f"~ region r: {access}; gpu.0 loses write access"
         assert bytes_of(sim, layout, "r") == [5]
         assert rights(layout, "r[0]") == ["r", "r"]
         layout.unseal("r")
-        layout.update(plan())
+        layout.update(plan(), lose="*")
         assert rights(layout, "r[0]") == ["r", "r"]
         layout.update(plan(seal=False))
         assert rights(layout, "r[0]") == ["rw", "r"]
@@ -305,7 +305,7 @@ def test_unequal_pieces_on_each_release(version: str, sizes: tuple[int, int], si
             assert (bytes_of(sim, layout, "r[0]"), bytes_of(sim, layout, "r[1]")) == ([1], [2])
             layout.unseal("r")
             assert rights(layout, "r[1]") == (["r", "rw"] if access else ["rw", "rw"])
-            layout.update(data)
+            layout.update(data, lose="*")
             assert rights(layout, "r[0]") == ["r", "r"]
             assert layout.drift() == []
         assert sim.alive() == set()

@@ -164,7 +164,7 @@ def test_what_fell_asleep_one_after_the_other_wakes_together(layout: Layout, sim
     assert layout.drift() == []
     assert sim.read(address(layout, "weights"), 8 * MIB) == b"\7" * (8 * MIB)
     assert sim.read(address(layout, "cache"), 8 * MIB) == b"\4" * (8 * MIB)
-    layout.update(PLAN)
+    layout.update(PLAN, lose="*")
     assert layout.drift() == []
 
 
@@ -290,10 +290,10 @@ def test_addresses_that_are_looked_at_stay_while_their_memory_sleeps(layout: Lay
     layout.sleep("cache", force=True)
     less = PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}}
     with pytest.raises(LayoutInUse, match="'cache'"):
-        layout.update(less)
+        layout.update(less, lose="*")
     assert layout.asleep == {"cache": "host"}
     del view
-    layout.update(less)
+    layout.update(less, lose="*")
     assert "cache" not in layout
 
 
@@ -362,11 +362,11 @@ def test_an_update_lets_sleep_what_is_the_same(layout: Layout, sim: Simulator) -
     before = free(layout)
     assert not layout.update(PLAN)
     more = PLAN | {"buffers": {"other": {"kind": "device", "size": "1MiB"}}}
-    assert "+ device other" in str(layout.update(more))
+    assert "+ device other" in str(layout.update(more, lose="*"))
     layout.grow("cache", by="2MiB")
     assert layout.asleep == {"weights": "host", "part": "host"}
     assert free(layout)[0] == before[0]
-    layout.update(PLAN)
+    layout.update(PLAN, lose="*")
     layout.wake()
     assert sim.read(address(layout, "weights"), 8 * MIB) == b"\7" * (8 * MIB)
     assert layout.drift() == []
@@ -391,7 +391,7 @@ def test_an_update_removes_sleeping_memory_with_its_copy(layout: Layout, sim: Si
     layout.sleep(["weights", "twice"])
     allocations = {name: allocation for name, allocation in PLAN["allocations"].items() if name != "part"}
     less = {"allocations": allocations, "regions": {"cache": PLAN["regions"]["cache"]}, "contents": {}}
-    layout.update(PLAN | less | {"reservations": {"open": PLAN["reservations"]["open"]}})
+    layout.update(PLAN | less | {"reservations": {"open": PLAN["reservations"]["open"]}}, lose="*")
     assert layout.asleep == {}
     assert not layout.wake()
     assert len([key for key in sim.alive() if key[0] == "reservation"]) == 2
@@ -462,7 +462,7 @@ def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, ca
 
 def test_on_map_is_not_called_for_memory_that_an_update_removed(layout: Layout, called: Calls) -> None:
     layout.sleep("cache", on_map=called.on_map)
-    layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}})
+    layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}}, lose="*")
     layout.wake()
     layout.update(PLAN)
     layout.wake()

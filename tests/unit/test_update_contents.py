@@ -42,7 +42,7 @@ def test_what_moves_to_another_device_is_filled_there(noun: str, sim: Simulator)
         return plan(VALUE, **{noun: {"r": {**what, "device": device}}})
 
     with hipplan.apply(on("gpu.0"), runtime="sim") as layout:
-        layout.update(on("gpu.1"))
+        layout.update(on("gpu.1"), lose="*")
 
         assert bytes_of(layout, "r") == [7]
 
@@ -62,7 +62,7 @@ def test_of_a_region_that_grows_only_the_new_memory_is_filled(sim: Simulator) ->
         layout.fill("r", 2)
         layout.remap("r")
         assert bytes_of(layout, "r") == [2]
-        layout.update(of("6MiB"))
+        layout.update(of("6MiB"), lose="*")
         assert bytes_of(layout, "r") == [2]
 
 
@@ -81,7 +81,7 @@ def test_every_other_chunk_that_moves_is_filled_with_its_own_bytes_of_a_file(sim
         base, other = layout["r"].address, layout["s"].address
         for name in "rs":
             layout.fill(name, 255)
-        layout.update(over("gpu.0", "gpu.1"))
+        layout.update(over("gpu.0", "gpu.1"), lose="*")
 
         assert layout.runtime.read(base, 2 * MIB) == b"\xff" * 2 * MIB
         assert layout.runtime.read(base + 2 * MIB, 2 * MIB) == numbers.tobytes()[2 * MIB :]
@@ -98,7 +98,7 @@ def test_a_new_tensor_of_a_region_is_filled_and_its_neighbours_stay(sim: Simulat
     u8 = {"dtype": "u8", "shape": [4096]}
     with hipplan.apply(of_tensors({"a": 1}, a=u8), runtime="sim") as layout:
         layout.fill("r.a", 5)
-        layout.update(of_tensors({"a": 1, "b": 7}, a=u8, b=u8, c=u8))
+        layout.update(of_tensors({"a": 1, "b": 7}, a=u8, b=u8, c=u8), lose="*")
 
         assert [bytes_of(layout, f"r.{name}") for name in "abc"] == [[5], [7], [0]]
 
@@ -118,7 +118,7 @@ def test_elements_that_lie_where_they_lay_stay(was: Any, now: Any, filled: list[
     first = {"dtype": "u8", "shape": [1]}
     with hipplan.apply(of_tensors({"t": 1}, first=first, t=was), runtime="sim") as layout:
         layout.fill("r.t", 5)
-        layout.update(of_tensors({"t": 7}, first=first, t=now))
+        layout.update(of_tensors({"t": 7}, first=first, t=now), lose="*")
 
         assert bytes_of(layout, "r.t") == filled
 
@@ -156,7 +156,7 @@ def test_what_moves_bytes_stays_until_the_layout_closes(contents: dict[str, Any]
         assert same.empty
         assert str(same) == "no changes"
         layout.update(plan({"b": {"value": 1}}, buffers={**buffers, "c": {"kind": "pinned", "size": 4096}}))
-        layout.update(plan(contents, buffers=buffers))
+        layout.update(plan(contents, buffers=buffers), lose="*")
         assert sim.alive() == alive
         assert [layout[staging_name(device)].address for device in (0, 1)] == addresses
 
@@ -166,7 +166,7 @@ def test_what_moves_bytes_goes_with_its_device(sim: Simulator) -> None:
     two = {**one, "b": {"kind": "device", "device": "gpu.1", "size": 4096}}
     with hipplan.apply(plan({}, buffers=two), runtime="sim") as layout:
         layout.fill("b", 2)
-        change = layout.update(plan({}, devices=1, buffers=one))
+        change = layout.update(plan({}, devices=1, buffers=one), lose="*")
 
         assert str(change) == "- device b: 4KiB; loses its bytes"
         assert staging_name(1) not in layout
@@ -203,7 +203,7 @@ def test_what_a_mapping_did_not_map_is_filled(was: Any, now: Any, filled: list[l
     with hipplan.apply(of_mappings(*was, contents=there), runtime="sim") as layout:
         for number, name in enumerate(there):
             layout.fill(name, 8 + number)
-        layout.update(of_mappings(*now, contents=BOTH))
+        layout.update(of_mappings(*now, contents=BOTH), lose="*")
 
         assert [bytes_of(layout, name) for name in BOTH] == filled
 
