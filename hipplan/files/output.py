@@ -71,12 +71,10 @@ def check_replacing(path: str, what: str) -> None:
 def write_document(path: str, text: str, what: str, *, in_place: bool = False) -> None:
     """Writes a document as UTF-8. Raises PlanError (HP413, HP416).
 
-    in_place: what was read from there is replaced, where that is a link, its target. Otherwise a pipe or a device is
-    written to, as a shell does.
+    in_place: what was read from there is replaced. Otherwise a pipe or a device is written to, as a shell does.
     """
     try:
         stream = None if in_place else opened_stream(path)
-        path = os.path.realpath(path) if in_place else path
         with _replacing_whole(path) if stream is None else _closing(stream) as descriptor:
             left = memoryview(text.encode())
             while left:

@@ -40,9 +40,11 @@ def test_check_names_what_would_change(plan: Path, hipplan: Run) -> None:
 def test_write_changes_files_in_place_and_keeps_rights_and_links(plan: Path, hipplan: Run) -> None:
     plan.chmod(0o640)
     (plan.parent / "link.yaml").symlink_to(plan)
-    first = hipplan("fmt", "--write", plan.parent / "link.yaml")
+    through_link = hipplan("fmt", "--write", plan.parent / "link.yaml")
+    first = hipplan("fmt", "--write", plan)
     again = hipplan("fmt", "--write", plan)
 
+    assert (through_link.returncode, "HP416" in through_link.stderr) == (2, True)
     assert (first.returncode, again.returncode, again.stdout) == (0, 0, "")
     assert plan.read_text().startswith("hipplan: 1\n")
     assert plan.stat().st_mode & 0o777 == 0o640

@@ -129,7 +129,7 @@ def test_a_summed_up_difference_names_what_is_lost_and_mixes_nothing_recreated_w
     words = "loses its bytes, moves to another address"
     assert re.search(rf"^-/\+ +8  region  {words} +about 131\.4GiB  rank\.\*$", wider, re.M)
     assert re.search(r"^~ +8  region  +kv\.\*$", wider, re.M)
-    assert wider.endswith("\n5800 to alter, 8 to replace; about 131.4GiB of bytes, 8 addresses lost\n")
+    assert wider.endswith("\n5800 to alter, 8 to replace; about 131.4GiB of bytes and 8 addresses lost\n")
     assert re.search(r"^~ +8  region  kv\.\*$", longer, re.M)
     assert longer.endswith("\n16 to alter\n")
 

@@ -262,7 +262,7 @@ def test_a_kept_file_goes_when_nothing_needs_it_and_another_one_stays(
             layout.sleep("cache", to="drop")
             layout.wake()
         else:
-            layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}})
+            layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}}, lose="cache")
             layout.update(PLAN)
 
     planted = False
