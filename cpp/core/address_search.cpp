@@ -1,7 +1,6 @@
 #include "address_search.hpp"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "reserved_ranges.hpp"
@@ -53,7 +52,8 @@ void address_search::end() noexcept {
   if (!kept_) return;
   if (runtime_.may_call()) {
     const auto before = leftovers_.owners.size();
-    for (auto& owner : *kept_ | std::views::reverse) {
+    for (auto at = kept_->rbegin(); at != kept_->rend(); ++at) {
+      auto& owner = *at;  // clang 15 has no views of libstdc++ 12
       try {
         if (auto* const range = std::get_if<address_range>(&owner.what)) range->release();
       } catch (const std::exception&) {
