@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import signal
 import threading
@@ -55,6 +56,7 @@ class Pause:
 @contextlib.contextmanager
 def during(sim: Simulator, folder: Path, call: str, act: Callable[[], object], more: str = "") -> Iterator[None]:
     """While the body makes the call, another thread acts; then the call goes on. more: further rules for faults."""
+    gc.collect()  # a layout that an earlier test dropped would make the call in the place of the body
     pause = Pause(folder, call)
     sim.runtime.arm_faults(f"{pause.rule}; {more}")
     wrong: list[BaseException] = []
