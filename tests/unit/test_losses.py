@@ -102,7 +102,7 @@ IN_PART = plan(
 )
 BUFFERS = plan(
     buffers={
-        "work": {"kind": "device", "device": "gpu.0", "size": "1MiB"},
+        "heap": {"kind": "device", "device": "gpu.0", "size": "1MiB"},
         "staging": {"kind": "pinned", "size": "1MiB"},
         "table": {"kind": "managed", "size": "2MiB"},
         "pages": {"kind": "registered", "anonymous": {"size": "1MiB"}},
@@ -258,10 +258,10 @@ PAIRS = {
         MAPPED, put(_R + "access/gpu.1", "rw"), put(_R + "access/gpu.1", "none"), "rights"
     ),
     "a device buffer is added; or removed": Pair(
-        BUFFERS, put("buffers/more", {"kind": "device", "size": "1MiB"}), drop("buffers/work"), "bytes"
+        BUFFERS, put("buffers/more", {"kind": "device", "size": "1MiB"}), drop("buffers/heap"), "bytes"
     ),
     "a stream goes; or a buffer is larger": Pair(
-        BUFFERS, drop("streams/s"), put("buffers/work/size", "2MiB"), "bytes address"
+        BUFFERS, drop("streams/s"), put("buffers/heap/size", "2MiB"), "bytes address"
     ),
     "pinned memory in other words; or with other flags": Pair(
         BUFFERS, put("buffers/staging/size", 1048576), put("buffers/staging/write_combined", True), "bytes address"
