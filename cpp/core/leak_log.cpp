@@ -56,6 +56,7 @@ log_state& state() {
 }
 
 /// Made when the library is loaded: later there may be no memory for it.
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization): without memory for it nothing can be loaded
 [[maybe_unused]] const auto& made_at_load = state();
 
 template <class Wanted>

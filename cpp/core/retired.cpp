@@ -316,6 +316,7 @@ void retired::abandon() noexcept {
   }
 }
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a visited owner is never valueless
 void report_kept(std::span<held* const> owners) noexcept {
   for (const auto* const owner : owners) {
     if (!owner || owner->done()) continue;
