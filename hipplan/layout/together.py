@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from hipplan.errors import GroupInDoubt
 from hipplan.layout.signals_wait import signals_wait
 from hipplan.program.difference import Difference
-from hipplan.program.steps import ImportAllocation
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
 
 
 class PlacesTaken(Exception):
@@ -62,6 +62,21 @@ def carried_out(change: Difference, make: Callable[[Difference], AnyRunning], ra
         except PlacesTaken:
             assert ranks is not None
             change = ranks.elsewhere(change)
+
+
+def in_order(
+    steps: Sequence[Step], ranks: Together
+) -> tuple[Sequence[Step], Sequence[Step], Sequence[ImportAllocation], Sequence[Step]]:
+    """Divides the steps that make objects into the ranges that all ranks place, what this rank makes, and the rest,
+    which begins with memory of other ranks; the third of four is that memory."""
+    imports = [step for step in steps if isinstance(step, ImportAllocation) and step.rank >= 0]
+    own = steps.index(imports[0]) if imports else len(steps)
+    placed = [isinstance(step, Reserve) and step.name in ranks.to_place for step in steps]
+    agreed = sum(placed)
+    assert all(placed[:agreed]), "ranges that all ranks place come first, before anything takes their addresses"
+    late = [step.name for step in steps[own:] if isinstance(step, CreateAllocation)]
+    assert not late, f"other ranks may ask for {late[0]}, which is made after their memory is mapped"
+    return steps[:agreed], steps[agreed:own], imports, steps[own:]
 
 
 @contextmanager

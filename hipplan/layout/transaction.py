@@ -16,7 +16,7 @@ from time import monotonic_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse
+from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import Bound, bound, still_needed
 from hipplan.layout.checks import Check
@@ -25,14 +25,14 @@ from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.together import PlacesTaken, Together, decide_together, memory_of_others
+from hipplan.layout.together import PlacesTaken, Together, decide_together, in_order, memory_of_others
 from hipplan.layout.undo import Undone, free_retired, report_leaks, retried_text, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
 from hipplan.program.alterations import TakeOut
 from hipplan.program.content_steps import check_files
 from hipplan.program.difference import Difference
 from hipplan.program.rows import ChangeRows
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
+from hipplan.program.steps import CreateAllocation, Step
 
 OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. An exception in it rolls back. With it, steps run one by one."""
@@ -156,11 +156,9 @@ class Transaction:
         if self._together is None:
             self._advance(steps)
             return
-        imports = [step for step in steps if isinstance(step, ImportAllocation) and step.rank >= 0]
-        own = steps.index(imports[0]) if imports else len(steps)
-        agreed = sum(isinstance(step, Reserve) and step.name in self._together.to_place for step in steps)
-        self._place(steps[:agreed], self._together)
-        self._advance(steps[agreed:own])
+        placed, own, imports, rest = in_order(steps, self._together)
+        self._place(placed, self._together)
+        self._advance(own)
         making, slots = _core.Snapshot(self._started), self.change.new.slots
         owned = {step.name: step for step in self.change.new.steps if isinstance(step, CreateAllocation)}
 
@@ -172,7 +170,7 @@ class Transaction:
             if came:
                 numbers = {step.name: number for number, step in enumerate(steps)}
                 self._started.bind({**self._bound, **{numbers[name]: (given, 0) for name, given in came.items()}})
-            self._advance(steps[own:])
+            self._advance(rest)
 
     def _place(self, ranges: Sequence[Step], together: Together) -> None:
         """Raises PlacesTaken if these addresses are not free in all ranks."""
@@ -334,7 +332,9 @@ class Transaction:
         """Roll back, unless native code has decided already."""
         try:
             if self._change is not None and self._change.committed:
-                self._free_retired(self.change.new.devices)
+                undone = self._free_retired(self.change.new.devices)
+                if undone.failures:
+                    error.__cause__ = LeakError(undone.diagnostics(), undone=undone)
                 raise error
             if isinstance(error, _core.HipError):
                 self._hint = hint_for(error, self._step, self.old.runtime)
@@ -346,12 +346,12 @@ class Transaction:
                 raise error
             if isinstance(error, GroupError) and undone.failures:
                 error = GroupError([*error.diagnostics, *undone.diagnostics()], undone=undone)
-            if isinstance(error, (LayoutInUse, GroupError)):
+            if isinstance(error, GroupError):
                 if undone.interrupt is not None:
                     raise undone.interrupt from error
                 raise error
             if isinstance(error, Exception) and self.holdings.closed:
-                raise ValueError("the layout is closed")
+                error, self._step = ValueError("the layout is closed"), None
             self._raise_undone(error, undone)
         finally:
             del error  # its traceback has this frame: a circle would hold what was bound until a garbage collection
