@@ -217,13 +217,37 @@ def test_bytes_are_copied_and_streams_awaited(sim: Simulator) -> None:
 
 
 def test_peer_access_that_was_on_is_not_ours_to_switch_off(sim: Simulator) -> None:
-    first = holding(sim.runtime, [row.link(0)])
-    second = holding(sim.runtime, [row.link(0)])
-    assert 0 not in snapshot_of(second)
-    assert close(second).freed == 0
+    hip = ctypes.CDLL(sim.runtime.path)
+    assert hip.hipDeviceEnablePeerAccess(1, 0) == 0
+    holdings = holding(sim.runtime, [row.link(0)])
+    assert 0 not in snapshot_of(holdings)
+    assert close(holdings).freed == 0
 
     assert sim.alive() == {("peer", "0->1")}
-    assert close(first).freed == 1
+    assert hip.hipDeviceDisablePeerAccess(1) == 0
+
+
+def test_peer_access_lasts_until_its_last_owner_is_freed(sim: Simulator) -> None:
+    first, second = (holding(sim.runtime, [row.link(0)]) for _ in range(2))
+    sim.runtime.arm_faults("hipDeviceEnablePeerAccess@1=999")
+    with pytest.raises(_core.HipError):
+        holding(sim.runtime, [row.link(0)])
+    sim.runtime.arm_faults("")
+    third = holding(sim.runtime, [row.link(0)])
+    assert close(second).freed == close(first).freed == 1
+
+    assert sim.alive() == {("peer", "0->1")}
+    assert close(third).freed == 1
+    assert sim.alive() == set()
+
+
+def test_peer_access_that_other_code_has_switched_off_is_switched_on_again(sim: Simulator) -> None:
+    first = holding(sim.runtime, [row.link(0)])
+    assert ctypes.CDLL(sim.runtime.path).hipDeviceDisablePeerAccess(1) == 0
+    second = holding(sim.runtime, [row.link(0)])
+    assert sim.alive() == {("peer", "0->1")}
+    assert close(second).freed == close(first).freed == 1
+    assert sim.alive() == set()
 
 
 def test_a_failed_call_leaves_no_last_error_for_others_to_find(sim: Simulator) -> None:
