@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hipplan import _core
@@ -30,6 +31,20 @@ def hint_for(error: _core.HipError, step: Step | None, runtime: _core.Runtime) -
         is_placed = bool(getattr(step, "address", 0) or getattr(step, "alignment", 0))
         return shortage(error.call, getattr(step, "size", 0), family_of(runtime.path), is_placed=is_placed)
     return _HINTS.get(error.name, "")
+
+
+def reasons_of(
+    error: BaseException, step: Step | None, number: str, hint: str, notes: tuple[str, ...]
+) -> list[Diagnostic]:
+    """Why a change stopped; empty for an error that is not hipplan's. As of refused(); notes: of the last reason."""
+    if isinstance(error, _core.HipError):
+        return [refused(error, step, number, hint, notes)]
+    if isinstance(error, ApplyError):
+        *others, last = error.diagnostics
+        return [*others, replace(last, notes=(*last.notes, *notes))]
+    if isinstance(error, (OSError, ValueError)) and step is not None:  # a file to register
+        return [unusable_memory(step, error, notes)]
+    return []
 
 
 def refused(error: _core.HipError, step: Step | None, number: str, hint: str, notes: tuple[str, ...]) -> Diagnostic:

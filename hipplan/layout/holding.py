@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -79,6 +80,16 @@ class Holder(Protocol):
         """Notifies the holder that the layout is closed."""
 
 
+_known: weakref.WeakValueDictionary[int, Holding] = weakref.WeakValueDictionary()
+os.register_at_fork(after_in_child=_known.clear)
+
+
+def live() -> list[Holding]:
+    """Those of this process that are not closed."""
+    known = (reference() for reference in _known.valuerefs())  # a copy: other threads may make more
+    return [holding for holding in known if holding is not None and not holding.native.closed]
+
+
 class Holding:
     """The memory of one layout."""
 
@@ -110,6 +121,7 @@ class Holding:
         self.is_filling = False
         """Whether a change with contents is under way: it copies bytes between its calls of on_bytes."""
         self._process = os.getpid()
+        _known[id(self)] = self
 
     @property
     def state(self) -> State:

@@ -20,9 +20,10 @@ from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, Lay
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import Bound, bound, still_needed
 from hipplan.layout.checks import Check
-from hipplan.layout.failures import hint_for, mismatch, refused, taken, unusable_memory
+from hipplan.layout.failures import hint_for, mismatch, reasons_of, taken
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
+from hipplan.layout.peer_links import require_closed
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
 from hipplan.layout.together import PlacesTaken, Together, decide_together, in_order, memory_of_others
@@ -31,6 +32,7 @@ from hipplan.layout.verify import native_rows, verify
 from hipplan.program.alterations import TakeOut
 from hipplan.program.content_steps import check_files
 from hipplan.program.difference import Difference
+from hipplan.program.openings import rights_to_read_back
 from hipplan.program.rows import ChangeRows
 from hipplan.program.steps import CreateAllocation, Step
 
@@ -115,6 +117,7 @@ class Transaction:
 
     def prepare(self) -> None:
         """Make and alter all objects, read them back, and load contents. Raises the first failure."""
+        require_closed(self.change, self.old, self.holdings)
         self._copies.reopen(self.change)
         if not self.change.contents:
             self._make()
@@ -135,10 +138,14 @@ class Transaction:
         change, old = self.change, self.old
         altering = (*change.carries, *change.changes)
         rows = self._begin(altering)
+        if change.links:
+            self._advance(change.links)
+            if self._check:
+                self._read_back(rights_to_read_back(change), state=old)
         self._add(change.additions)
         if self._check and (change.additions or not altering):
             made = replace(change.filling, steps=change.additions) if old.program.steps else change.filling
-            self._read_back(made, None if altering or change.seals else rows)
+            self._read_back(made, None if altering or change.seals or change.links else rows)
 
     def _alter(self) -> None:
         change, old = self.change, self.old
@@ -168,7 +175,7 @@ class Transaction:
 
         with memory_of_others(self._together, imports, share) as came:
             if came:
-                numbers = {step.name: number for number, step in enumerate(steps)}
+                numbers = {step.name: number for number, step in enumerate(steps, len(self.change.links))}
                 self._started.bind({**self._bound, **{numbers[name]: (given, 0) for name, given in came.items()}})
             self._advance(rest)
 
@@ -242,7 +249,8 @@ class Transaction:
         slots, timed = len(change.new.slots), self._record is not None
         if altering or change.seals or self.old.program.steps:
             made = ChangeRows(change.new.slots, self.old.program.slots)
-            rows = _core.Rows([*made.rows(change.additions), *made.rows(altering), *made.rows(change.seals)])
+            parts = (change.links, change.additions, altering, change.seals)
+            rows = _core.Rows([row for part in parts for row in made.rows(part)])
             same, kept = change.kept_slots()
             kept += made.kept
             self._change = _core.Change(holdings, rows, slots, made.extra, same, kept, timed)
@@ -253,7 +261,7 @@ class Transaction:
             raise LayoutInUse(in_use(holders, "first delete the arrays and tensors made from it"))
         if change.new.bindings:
             gone = {step.name for step in change.gone}
-            self._bound = bound(change.additions, self._bindings, self.old, gone)
+            self._bound = bound((*change.links, *change.additions), self._bindings, self.old, gone)
             self._change.bind(self._bound)
         return rows
 
@@ -290,10 +298,10 @@ class Transaction:
         if failure is not None and change.failed and self._step is not None:
             record.step(self._step, *change.time_of(change.done), failure)
 
-    def _read_back(self, program: Any, rows: _core.Rows | None = None) -> None:
-        """Raises HipError, and ApplyError (HP402) if what was made is not what the program says."""
+    def _read_back(self, program: Any, rows: _core.Rows | None = None, state: State | None = None) -> None:
+        """Raises HipError; ApplyError (HP402) if a value differs. state: where it is; default: what is being made."""
         began = monotonic_ns()
-        self._checks = checks = verify(self._state, program, rows)
+        self._checks = checks = verify(state or self._state, program, rows)
         wrong = checks.mismatches()
         if self._record is not None:
             self._record.verified(len(checks), wrong, began)
@@ -373,28 +381,20 @@ class Transaction:
     def _failed(self, error: BaseException, undone: Undone) -> BaseException:
         """The error to raise: hipplan's own with notes on what was undone, any other unchanged."""
         step = self._step
-        callers_own = error is self._callbacks.raised
         notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
         notes = (*notes, f"undone: {undone.summary()}")
         changed = tuple(_core.take_leaks_here())  # the only place where they are reported
         notes = (*notes, *(f"not restored: {line}" for line in changed))
-        if isinstance(error, _core.HipError) and not callers_own:
-            diagnostics = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]
-            call, code = error.call, error.code
-        elif isinstance(error, ApplyError):
-            *others, last = error.diagnostics
-            diagnostics = [*others, replace(last, notes=(*last.notes, *notes))]
-            call, code = "", 0
-        elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
-            diagnostics = [unusable_memory(step, error, notes)]
-            call, code = "", 0
-        else:
-            diagnostics = undone.diagnostics()
+        reasons: list[Diagnostic] = []
+        if isinstance(error, ApplyError) or error is not self._callbacks.raised:
+            reasons = reasons_of(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)
+        diagnostics = reasons + undone.diagnostics()
+        if not reasons:
             if changed:
                 diagnostics.append(Diagnostic("HP403", "something could not be restored", notes=changed))
             if diagnostics:
                 error.__cause__ = ApplyError(diagnostics, undone=undone, not_as_it_was=changed)
             return error
-        diagnostics += undone.diagnostics()
         name = step.name if step is not None else getattr(error, "step", "")
+        call, code = (error.call, error.code) if isinstance(error, _core.HipError) else ("", 0)
         return ApplyError(diagnostics, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)

@@ -31,6 +31,23 @@ class ChangeAccess(Step):
 
 
 @step_data
+class KeepAccess(Step):
+    """Sets rights of a mapping of the old layout that peer links widen, once before the links and once after them."""
+
+    call = "hipMemSetAccess"
+    rights: Rights
+    """What the devices that would get more have."""
+    together: bool
+    """As of SetAccess."""
+    is_undone: bool
+    """The roll back makes the call again: so it does before the links, which are undone first."""
+
+    def describe(self) -> str:
+        stays = ", ".join(f"{_who(o)}: {right}" for o, right in self.rights)
+        return f"{stays} stays" + (", for the whole range" if self.together else "")
+
+
+@step_data
 class ChangeAdvice(Step):
     """Changes the advice for a part of an existing managed buffer."""
 

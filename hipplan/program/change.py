@@ -63,6 +63,9 @@ class Change:
     kept: Set[Key]
     changed: frozenset[str]
     """Names in `new` of objects that stay, with other access or advice."""
+    links: tuple[steps.Step, ...] = ()
+    """Steps before all others: new peer links that open mappings of `old`, and what keeps these closed (openings.py).
+    Other peer links are additions."""
     carries: tuple[steps.Step, ...] = ()
     """Steps between additions and changes that copy bytes; what they make is freed at the end."""
     contents: tuple[ContentStep, ...] = ()
@@ -84,8 +87,8 @@ class Change:
     def all_steps(self) -> tuple[steps.Step, ...]:
         """All steps in order."""
         if self.saves:
-            return (*self.additions, *self.contents, *self.carries, *self.changes, *self.seals)
-        return (*self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
+            return (*self.links, *self.additions, *self.contents, *self.carries, *self.changes, *self.seals)
+        return (*self.links, *self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
 
     @property
     def devices_of_both(self) -> dict[str, int]:
@@ -104,7 +107,7 @@ class Change:
     @property
     def empty(self) -> bool:
         """Whether the driver has nothing to do."""
-        return not (self.additions or self.changes or self.contents or self.released)
+        return not (self.links or self.additions or self.changes or self.contents or self.released)
 
     def kept_slots(self) -> tuple[int, list[tuple[int, int]]]:
         """How many objects stay in their slots, from the first on; (new slot, old slot) of others that stay."""

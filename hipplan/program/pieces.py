@@ -21,6 +21,7 @@ from operator import is_
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.language.findings import Findings, in_order
 from hipplan.program.difference import Difference, difference
+from hipplan.program.openings import with_rights_kept
 from hipplan.program.program import Program
 from hipplan.program.resources import Access
 from hipplan.program.steps import (
@@ -94,7 +95,7 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
     if new is not planned or _is_cut(old):
         planned_change = difference(as_planned(old), planned, renewed)
         renewed = renewed | _recreated(planned_change)
-    change = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
+    change = with_rights_kept(difference(old, new, named(old, renewed) | named(new, renewed), fills=fills))
     require_sure(change)
     if planned_change is not None:
         for place in _recut(change, planned_change):

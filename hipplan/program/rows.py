@@ -11,7 +11,16 @@ from operator import attrgetter
 from typing import Any
 
 from hipplan.program import steps
-from hipplan.program.alterations import ChangeAccess, ChangeAdvice, CopyBytes, ReserveBeside, Rights, TakeOut, before
+from hipplan.program.alterations import (
+    ChangeAccess,
+    ChangeAdvice,
+    CopyBytes,
+    KeepAccess,
+    ReserveBeside,
+    Rights,
+    TakeOut,
+    before,
+)
 
 Row = tuple[Any, ...]
 Slots = Mapping[str, int]
@@ -70,6 +79,10 @@ def _change_access(s: ChangeAccess, slots: Slots, old: Any) -> Row:
     return "set access", s.name, slots[s.name], _taken_first(s.now), _taken_first(s.before), s.together
 
 
+def _keep_access(s: KeepAccess, slots: Slots, old: Any) -> Row:
+    return "set access", s.name, old(s.name), s.rights, s.rights if s.is_undone else None, s.together
+
+
 def _take_out(s: TakeOut, slots: Slots, old: Any) -> Row:
     return "unmap", s.name, old(s.name), old(s.reservation), old(s.allocation), s.rights, s.together
 
@@ -97,6 +110,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
     steps.AttachStream: lambda s, slots, old: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
     steps.AwaitStream: lambda s, slots, old: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
     ChangeAccess: _change_access,
+    KeepAccess: _keep_access,
     ChangeAdvice: _fields("advise", "offset", "size", "now", "before"),
     TakeOut: _take_out,
     CopyBytes: _copy,

@@ -36,7 +36,7 @@ class _Mapped:
     rights: Rights
 
 
-class _Ranges:
+class Ranges:
     """What is mapped where, and who may use it, at one moment of a change."""
 
     def __init__(self, program: Program) -> None:
@@ -78,7 +78,7 @@ class _Ranges:
 
 def unsure(change: Change) -> Iterator[Step]:
     """Steps of a change for which hipMemSetAccess may be refused, when they are made or undone."""
-    ranges = _Ranges(change.old)
+    ranges = Ranges(change.old)
     before = {step.name: (step.reservation, step.offset) for step in change.old.steps if isinstance(step, Map)}
     now = {step.name: (step.reservation, step.offset) for step in change.new.steps if isinstance(step, Map)}
     for step in change.all_steps:

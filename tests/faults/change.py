@@ -111,11 +111,12 @@ class Change(Phase):
 
 def facts(sim: Simulator, layout: Layout) -> Facts:
     """Addresses, handles, rights, and the bytes at the beginning of everything: by kind of fact, then by what it is."""
-    state, devices, names = layout._holding.state, layout.program.devices.values(), names_of(layout.program)
+    state, names = layout._holding.state, names_of(layout.program)
+    rights = {int(piece["address"], 16): (piece["readers"], piece["writers"]) for piece in sim.ledger()["mappings"]}
     return {
         "address": {name: getattr(layout[name], "address", None) for name in names.all},
         "handle": {name: state.handle_of(name) for name in names.made},
-        "access": {name: [sim.runtime.access(d, state.address_of(name)) for d in devices] for name in names.mapped},
+        "access": {name: rights[state.address_of(name)] for name in names.mapped},
         "bytes": {key: sim.read(address, PATTERN_BYTES) for key, address in writable(layout)},
     }
 

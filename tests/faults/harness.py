@@ -37,6 +37,8 @@ RETRIES = 6
 
 RELEASES = ("7.2.53211", "7.3.0")
 """Of HIP: up to 7.2 each map and its access are calls by themselves, from 7.3 on they are made in rows."""
+DEFECTS = {"7.2.53211": ("set_access_sums_in_heap_order", "peer_access_opens_mappings")}
+"""Quirks of these that decide which calls a change makes."""
 
 SETS_BACK = "hipSetDevice"
 """The one call whose failure may go unheard: it also sets the caller's device back, which is tried again and no

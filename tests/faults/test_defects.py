@@ -59,6 +59,7 @@ QUIRKS = [
     ("6.3.42133", "unmap_pieces_leaks"),
     ("6.3.42133", "address_free_forgets"),
     ("7.2.53211", "create_on_current_device"),
+    ("7.2.53211", "peer_access_opens_mappings"),
     ("7.2.53211", "free_memory_with_reservation"),
     ("7.14.0", "export_repeats_first"),
     ("7.14.0", "import_needs_descriptor"),

@@ -27,6 +27,7 @@ from tests.faults import generated
 from tests.faults.counting import points
 from tests.faults.harness import (
     CODES,
+    DEFECTS,
     FOR_EVER,
     ONCE,
     RELEASES,
@@ -54,8 +55,7 @@ every_plan = pytest.mark.parametrize("source", [*PLANS, *SEEDS], ids=lambda one:
 def quick(sim: Simulator, request: pytest.FixtureRequest) -> Iterator[Simulator]:
     """The simulator as a release of HIP, with retries that do not wait."""
     sim.runtime.set_retry_pause(0)
-    defects = ["set_access_sums_in_heap_order"] if request.param < "7.3" else []
-    with as_release(sim, request.param, *defects):
+    with as_release(sim, request.param, *DEFECTS.get(request.param, ())):
         yield sim
     sim.runtime.set_retry_pause(1000)
 

@@ -28,7 +28,7 @@ from hipplan.program.difference import Difference
 from hipplan.program.pieces import whole_name
 from tests.conftest import ROOT, WHOLE, Simulator
 from tests.faults.change import facts, writable
-from tests.faults.harness import as_release
+from tests.faults.harness import DEFECTS, as_release
 
 MIB = 2**20
 DEVICES = ["gpu.0", "gpu.1"]
@@ -183,8 +183,7 @@ def updated(layout: Layout, plan: Any, sim: Simulator) -> Difference | None:
 
 @pytest.fixture(params=["7.2.53211", "7.3.0"])
 def release(request: pytest.FixtureRequest, sim: Simulator) -> Iterator[str]:
-    quirks = ["set_access_sums_in_heap_order"] if request.param < "7.3" else []
-    with as_release(sim, request.param, *quirks):
+    with as_release(sim, request.param, *DEFECTS.get(request.param, ())):
         yield request.param
 
 
