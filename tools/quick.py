@@ -26,8 +26,8 @@ APPLIES = [
     "tests/cli/test_hold.py",
 ]
 LONG = [
-    "tests/unit/test_hipcuda.py",
-    "tests/unit/test_owners.py",
+    "tests/machines/test_hipcuda.py",
+    "tests/layout/test_owners.py",
 ]
 """Files of the folders above that start programs or take long."""
 ONLY = "not (test_every_call and not quickstart) and not (test_changes and not grow)"

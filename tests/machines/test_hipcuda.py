@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.unit.test_runtimes import in_a_process_of_its_own
+from tests.machines.test_runtimes import in_a_process_of_its_own
 
 Script = Callable[..., str]
 

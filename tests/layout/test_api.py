@@ -20,8 +20,8 @@ from hipplan.layout.undo import free_waiting
 from hipplan.layout.verify import verify
 from hipplan.program.steps import Step
 from tests.conftest import ROOT, Simulator
+from tests.machines.test_runtimes import in_a_process_of_its_own
 from tests.meddling import meddle
-from tests.unit.test_runtimes import in_a_process_of_its_own
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 MIB = 2**20
