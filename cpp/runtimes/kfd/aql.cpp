@@ -73,11 +73,11 @@ bool may_pass(u32 gpu, const barrier_value_packet& barrier) {
 }
 
 // Runs a packet. Returns false if it has to wait.
-bool run(u32 gpu, const char* packet, u8 type) {
+bool run(queue_state& queue, const char* packet, u8 type) {
+  const u32 gpu = queue.gpu;
   switch (type) {
     case kernel_dispatch:
-      run_kernel(gpu, *reinterpret_cast<const dispatch_packet*>(packet));
-      return true;
+      return run_kernel(gpu, *reinterpret_cast<const dispatch_packet*>(packet), &queue.done_before);
     case barrier_and:
       return all_zero(gpu, *reinterpret_cast<const barrier_packet*>(packet));
     case barrier_or:
@@ -98,7 +98,8 @@ bool aql_step(queue_state& queue) {
   auto* const header = reinterpret_cast<u16*>(packet);
   const auto type = static_cast<u8>(__atomic_load_n(header, __ATOMIC_ACQUIRE));
   const u64 started = gpu_clock();
-  if (type == invalid || !run(queue.gpu, packet, type)) return false;
+  if (type == invalid || !run(queue, packet, type)) return false;
+  queue.done_before.clear();
   const u64 completion = reinterpret_cast<dispatch_packet*>(packet)->completion;
   queue.cursor++;
   __atomic_store_n(header, static_cast<u16>((*header & 0xff00) | invalid), __ATOMIC_RELEASE);

@@ -30,7 +30,9 @@ auto& symbol_names() {  // by HSA's handle
 class kernel_arguments {
  public:
   static constexpr size_t size_max = 256;
-  kernel_arguments(const char* begin, size_t size) { std::memcpy(bytes_, begin, size); }
+  kernel_arguments(const char* begin, size_t size) {
+    if (begin) std::memcpy(bytes_, begin, size);
+  }
   [[nodiscard]] const char* bytes() const { return bytes_; }
   void align(size_t unit) { at_ = round_up(at_, unit); }
   template <class T>
@@ -96,10 +98,98 @@ void copy_rectangle(u32 gpu, kernel_arguments* given, u64 unit) {
                          from + (source.origin + z * source.slice + y * source.pitch) * unit, width * unit);
 }
 
+enum wait_condition : u64 { wait_until_at_least, wait_until_equal, wait_until_and, wait_until_nor };
+
+template <class Word>
+bool holds(u64 condition, Word now, Word value, Word mask) {
+  switch (condition) {
+    case wait_until_at_least:
+      return (now & mask) >= value;
+    case wait_until_equal:
+      return (now & mask) == value;
+    case wait_until_and:
+      return (now & mask & value) != 0;
+    case wait_until_nor:
+      return (~(now | value) & mask) != 0;
+    default:
+      return true;
+  }
+}
+
+// Whether a wait is over; it is, too, after a page fault.
+template <class Word>
+bool waited_for(u32 gpu, u64 address, u64 condition, u64 value, u64 mask) {
+  const auto* const word = reach_object<Word>(gpu, address, right::read);
+  if (!word) return true;
+  const Word now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  return holds(condition, now, static_cast<Word>(value), static_cast<Word>(mask));
+}
+
+template <class Word>
+void write_word(u32 gpu, u64 address, u64 value) {
+  auto* const word = reach_object<Word>(gpu, address, right::write);
+  if (word) __atomic_store_n(word, static_cast<Word>(value), __ATOMIC_RELEASE);
+}
+
+// The address is one of two arguments, for 32 and 64 bits: the one that is not null.
 void write_value(u32 gpu, kernel_arguments* given) {
   const u64 as_int = given->next<u64>(), as_long = given->next<u64>(), value = given->next<u64>();
-  const u64 size = as_int ? sizeof(u32) : sizeof(u64);
-  fill(gpu, as_int ? as_int : as_long, &value, size, size);
+  if (as_int) {
+    write_word<u32>(gpu, as_int, value);
+  } else {
+    write_word<u64>(gpu, as_long, value);
+  }
+}
+
+bool wait_for_value(u32 gpu, kernel_arguments* given) {
+  const u64 as_int = given->next<u64>(), as_long = given->next<u64>();
+  const u64 value = given->next<u64>(), condition = given->next<u64>(), mask = given->next<u64>();
+  return as_int ? waited_for<u32>(gpu, as_int, static_cast<u32>(condition), value, mask)
+                : waited_for<u64>(gpu, as_long, condition, value, mask);
+}
+
+// hipStreamBatchMemOpParams
+struct memory_operation {
+  u32 kind;
+  u64 address;
+  u64 value;
+  u32 flags;
+  u64 rest[2];
+};
+static_assert(sizeof(memory_operation) == 48);
+enum memory_operation_kind : u32 { op_wait_32 = 1, op_write_32 = 2, op_wait_64 = 4, op_write_64 = 5 };
+
+// Returns false for a wait that is not over.
+bool run_operation(u32 gpu, const memory_operation& wanted) {
+  switch (wanted.kind) {
+    case op_write_32:
+      write_word<u32>(gpu, wanted.address, wanted.value);
+      return true;
+    case op_write_64:
+      write_word<u64>(gpu, wanted.address, wanted.value);
+      return true;
+    case op_wait_32:
+      return waited_for<u32>(gpu, wanted.address, wanted.flags, wanted.value, ~0ull);
+    case op_wait_64:
+      return waited_for<u64>(gpu, wanted.address, wanted.flags, wanted.value, ~0ull);
+    default:
+      return true;
+  }
+}
+
+// As in AMD's kernel, none waits for another.
+bool run_operations(u32 gpu, kernel_arguments* given, std::vector<bool>* done) {
+  const u64 operations = given->next<u64>();
+  done->resize(given->next<u32>());
+  bool all = true;
+  for (size_t i = 0; i < done->size(); ++i) {
+    if ((*done)[i]) continue;
+    const u64 address = operations + i * sizeof(memory_operation);
+    const auto* const wanted = reach_object<memory_operation>(gpu, address, right::read);
+    (*done)[i] = !wanted || run_operation(gpu, *wanted);
+    all &= (*done)[i];
+  }
+  return all;
 }
 
 // ROCr's own copy and fill kernels have no name here; their arguments distinguish them (blit_kernel.cpp:
@@ -131,32 +221,44 @@ void not_run(const std::string& name) {
   log(reported.insert(name).second ? 0 : 1, "kernel '%s' is not run: there is no GPU", name.c_str());
 }
 
+// Returns false for a kernel of the program's.
+bool run_at_once(u32 gpu, const std::string& name, kernel_arguments* given) {
+  if (name == "__amd_rocclr_fillBufferAligned")
+    fill_buffer(gpu, given);
+  else if (name == "__amd_rocclr_fillBufferAligned2D")
+    fill_buffer_2d(gpu, given);
+  else if (name == "__amd_rocclr_copyBuffer")
+    copy_buffer(gpu, given);
+  else if (name == "__amd_rocclr_copyBufferAligned")
+    copy_buffer_aligned(gpu, given);
+  else if (name == "__amd_rocclr_copyBufferRect")
+    copy_rectangle(gpu, given, 1);
+  else if (name == "__amd_rocclr_copyBufferRectAligned")
+    copy_rectangle(gpu, given, 4);
+  else if (name == "__amd_rocclr_streamOpsWrite")
+    write_value(gpu, given);
+  else
+    return name.empty() && run_unnamed(gpu, given->bytes());
+  return true;
+}
+
 }  // namespace
 
-void run_kernel(u32 gpu, const dispatch_packet& packet) {
+bool run_kernel(u32 gpu, const dispatch_packet& packet, std::vector<bool>* done_before) {
   const std::string name = name_of(packet.object);
-  log(2, "gpu %u runs kernel %s", gpu, name.c_str());
-  if (name == "__amd_rocclr_initHeap" || name == "__amd_rocclr_gwsInit") return;
   const auto arguments =
       packet.arguments ? reach(gpu, packet.arguments, kernel_arguments::size_max, right::read) : reached{};
-  if (!arguments.bytes) return not_run(name);
   kernel_arguments given(arguments.bytes, arguments.size);
-  if (name == "__amd_rocclr_fillBufferAligned")
-    fill_buffer(gpu, &given);
-  else if (name == "__amd_rocclr_fillBufferAligned2D")
-    fill_buffer_2d(gpu, &given);
-  else if (name == "__amd_rocclr_copyBuffer")
-    copy_buffer(gpu, &given);
-  else if (name == "__amd_rocclr_copyBufferAligned")
-    copy_buffer_aligned(gpu, &given);
-  else if (name == "__amd_rocclr_copyBufferRect")
-    copy_rectangle(gpu, &given, 1);
-  else if (name == "__amd_rocclr_copyBufferRectAligned")
-    copy_rectangle(gpu, &given, 4);
-  else if (name == "__amd_rocclr_streamOpsWrite")
-    write_value(gpu, &given);
-  else if (!name.empty() || !run_unnamed(gpu, given.bytes()))
-    not_run(name);
+  bool done = true;
+  if (name == "__amd_rocclr_streamOpsWait") {
+    done = wait_for_value(gpu, &given);
+  } else if (name == "__amd_rocclr_batchMemOp") {
+    done = run_operations(gpu, &given, done_before);
+  } else if (name != "__amd_rocclr_initHeap" && name != "__amd_rocclr_gwsInit") {
+    if (!arguments.bytes || !run_at_once(gpu, name, &given)) not_run(name);
+  }
+  if (done) log(2, "gpu %u has done with kernel %s", gpu, name.c_str());
+  return done;
 }
 
 }  // namespace kfdsim

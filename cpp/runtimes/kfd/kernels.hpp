@@ -2,6 +2,8 @@
 // known by name and run on the CPU; a user's kernel is reported and not run.
 #pragma once
 
+#include <vector>
+
 #include "abi.hpp"
 
 namespace kfdsim {
@@ -14,6 +16,8 @@ struct dispatch_packet {
 };
 static_assert(sizeof(dispatch_packet) == 64);
 
-void run_kernel(u32 gpu, const dispatch_packet& packet);
+/// Returns false if the kernel waits, and is run again later. done_before: which of its parts it has done
+/// until then; empty when a packet is run for the first time.
+[[nodiscard]] bool run_kernel(u32 gpu, const dispatch_packet& packet, std::vector<bool>* done_before);
 
 }  // namespace kfdsim

@@ -16,6 +16,7 @@ struct queue_state {
   u64* write_pointer = nullptr;
   u64* read_pointer = nullptr;
   u64 cursor = 0;
+  std::vector<bool> done_before;  ///< parts of the packet at the cursor, if it waits
   u32 doorbell = 0;
   std::vector<physical*> held;  ///< memory of the ring and the pointers, which stays as long as the queue
 };
