@@ -10,7 +10,7 @@ import shtab
 from hipplan.cli.main import ABOUT, VERBS
 from hipplan.machines.profiles import machine_names
 
-_FILES = ("FILE", "LOCK", "PLAN", "OLD", "A", "B", "NAME=FILE", "RUNTIME", "CMD")
+_FILES = ("FILE", "RESULTS", "LOCK", "PLAN", "OLD", "A", "B", "NAME=FILE", "RUNTIME", "CMD")
 """Metavars of arguments that are files, or may be."""
 
 

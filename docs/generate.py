@@ -21,6 +21,8 @@ import hipplan.language.include
 import hipplan.language.model
 from hipplan.cli.completion import SHELLS
 from hipplan.codes import CODES
+from hipplan.experiment.model import Experiment, Metric
+from hipplan.experiment.schema import experiment_schema
 from hipplan.explain import explain
 from hipplan.language.model import Plan
 from hipplan.language.model.base import AutoSize, Offset, Size
@@ -60,6 +62,13 @@ def plan_reference() -> str:
     return "\n".join(parts)
 
 
+def experiment_reference() -> str:
+    """docs/experiment-reference.md."""
+    source = "Generated from the models by `docs/generate.py`; their docstrings are the source."
+    head = f"# Experiments, key by key\n\n{source}\n"
+    return "\n".join([head, _section(Experiment, "The file"), _section(Metric, "Metric")])
+
+
 def errors() -> str:
     """docs/errors.md."""
     pages = [str(explain(code)).replace("# HP", "## HP", 1) for code in CODES]
@@ -92,7 +101,7 @@ def _section(model: type[BaseModel], title: str) -> str:
     docs = field_docs(model)
     lines = [f"## {title}\n", f"{' '.join((model.__doc__ or '').split())}\n"]
     for name, field in model.model_fields.items():
-        lines.append(f"### `{name}`: {_described(field)}\n")
+        lines.append(f"### `{field.alias or name}`: {_described(field)}\n")
         lines.append(re.sub(r"^(Errors|Source):", r"- \1:", docs[name], flags=re.M) + "\n")
     return "\n".join(lines)
 
@@ -163,6 +172,7 @@ def generated() -> dict[Path, str]:
     """Every generated file and what belongs into it."""
     return {
         DOCS / "plan-reference.md": plan_reference(),
+        DOCS / "experiment-reference.md": experiment_reference(),
         DOCS / "errors.md": errors(),
         DOCS / "coverage.md": coverage(),
         DOCS / "hardware.md": hardware(),
@@ -170,6 +180,7 @@ def generated() -> dict[Path, str]:
         **{DOCS.parent / f"hipplan/completions/hipplan.{shell}": completion(shell) for shell in SHELLS},
         DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
         DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",
+        DOCS / "schema" / "experiment-1.json": json.dumps(experiment_schema(), indent=1) + "\n",
     }
 
 

@@ -71,13 +71,19 @@ def _format(given: Namespace) -> int:
 
 
 def _formatted(file: str) -> tuple[bytes, str]:
-    """(current bytes, formatted text) of one plan."""
+    """(current bytes, formatted text) of one plan or experiment."""
     from hipplan.language.canonical import canonical
+    from hipplan.language.kinds import says
     from hipplan.language.source import load_yaml, read_all
 
     source = source_of(file)
     before = read_all(source, file)  # a pipe can be read only once
-    document = load_yaml(io.BytesIO(before), getattr(source, "name", file))
+    name = getattr(source, "name", file)
+    if says(before, b"hipplan_experiment"):
+        from hipplan.experiment.model import Experiment
+
+        return before, canonical(load_yaml(io.BytesIO(before), name, "experiment"), Experiment, "experiment")
+    document = load_yaml(io.BytesIO(before), name)
     if not isinstance(document.data, dict) or "hipplan" not in document.data:
         where, hint = document.span(()), "a plan, and each file that it includes, begins with `hipplan: 1`"
         raise PlanError(Diagnostic("HP102", f"{document.name} is not a plan and was left unchanged", where, hint=hint))

@@ -11,15 +11,8 @@ from typing import Any
 from hipplan.cli.arguments import Parser, WrongUsage, seconds
 from hipplan.errors import printable
 from hipplan.files import strict_json
+from hipplan.processes.command import this_command
 from hipplan.units import about_size
-
-_MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from hipplan.cli.main import main; main()"
-"""Not -m hipplan, which would import modules of the working folder in place of Python's own."""
-
-
-def this_command(verb: str, arguments: Sequence[str]) -> list[str]:
-    """The command line for a process of this hipplan."""
-    return [sys.executable, "-c", _MAIN, verb, *arguments]
 
 
 def filler_command(descriptor: int, arguments: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, driver_failure, suggest
 
 VERBS = {
-    "validate": "check plans; with --machine, also check that the machine can hold them",
+    "validate": "check plans and experiments; with --machine, also check that the machine can hold them",
     "preview": "show the steps of a plan, its sizes and how much is padding",
     "draw": "draw a plan, or what changes between two, as SVG or as a page with zoom and search",
     "lock": "lock what a plan becomes on a machine, for apply --locked",
@@ -35,11 +35,12 @@ VERBS = {
     "import": "write a plan for a checkpoint, from the headers of its files",
     "doctor": "say what to know of this machine before the first apply, and what to do",
     "machine": "measure this machine as a profile; list, show and compare profiles",
-    "fmt": "format plans; comments are kept",
+    "fmt": "format plans and experiments; comments are kept",
     "explain": "explain a diagnostic: its cause, its fix, an example",
-    "schema": "print the JSON Schema of plans or of machine profiles",
+    "schema": "print the JSON Schema of plans, machine profiles or experiments",
     "sim": "run any HIP program on the simulator",
     "bench": "measure copy bandwidth and latency between all devices",
+    "experiment": "run an experiment on cells of a plan; resume, report and compare its results",
     "completion": "print a shell script that completes these verbs and their options",
 }
 """Verb -> what it does. Each is the module of its name in hipplan.cli, with declare(parser) and run(given)."""

@@ -29,11 +29,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, plan_file, quiet_option
-from hipplan.cli.held import arguments_of, filler_command, this_command
+from hipplan.cli.held import arguments_of, filler_command
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.variables import plan_options
 from hipplan.errors import ExitCode, HipplanError
 from hipplan.files import strict_json
+from hipplan.processes.command import this_command
 from hipplan.show.colours import show
 
 if TYPE_CHECKING:

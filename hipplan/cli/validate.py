@@ -1,8 +1,9 @@
 """hipplan validate: check plans; with --machine, also check that the machine can hold them.
 
 Changes nothing, needs no GPU and no compiled part. A folder means the plans in it, at any depth: files named
-*.yaml or *.yml with the key `hipplan:`, except those that another plan includes.
-A plan for ranks is checked for each of them; with --machine every node is one like it.
+*.yaml or *.yml with the key `hipplan:` or `hipplan_experiment:`, except those that another plan includes.
+A plan for ranks is checked for each of them; with --machine every node is one like it. Of an experiment the plan of
+each cell is checked.
 Exit code: 0 all good, 2 a plan is invalid, 3 a plan is good but the machine cannot hold it.
 
 Examples:
@@ -19,6 +20,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from hipplan.cli import experiments
 from hipplan.cli.arguments import (
     Parser,
     as_errors,
@@ -107,6 +109,8 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
 
     try:
         read = read_again(file)
+        if experiments.is_experiment(read()):
+            return _check_experiment(read, profile)
         plan, errors = examine_plan(read(), given)
         if plan.plan.ranks is not None:
             return _check_ranks(file, plan, read, given, profile)
@@ -126,6 +130,14 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
         )
         return ExitCode.INVALID, in_order([*errors, *more])
     return code, diagnostics
+
+
+def _check_experiment(read: Callable[[], PlanSource], profile: Machine | None) -> tuple[ExitCode, Sequence[Diagnostic]]:
+    """The experiment, and the plan of each of its cells. Raises PlanError."""
+    from hipplan.experiment.checks import check_cells, merged
+    from hipplan.experiment.document import read as read_experiment
+
+    return merged(check_cells(read_experiment(read()), profile))
 
 
 def _check_ranks(

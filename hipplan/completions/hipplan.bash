@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/hipplan
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench completion)
+_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench experiment completion)
 
 _shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
 _shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --fail-on-loss --all --grep --tensors --format)
@@ -29,6 +29,7 @@ _shtab_hipplan_explain_option_strings=(-h --help --list)
 _shtab_hipplan_schema_option_strings=(-h --help)
 _shtab_hipplan_sim_option_strings=(-h --help --machine --library --hip-version --fail --trace)
 _shtab_hipplan_bench_option_strings=(-h --help --size --repeats --compare --machine --runtime --without-gpu --format)
+_shtab_hipplan_experiment_option_strings=(-h --help --dry-run -o --output --anonymous --machine --runtime --without-gpu -q --quiet --format)
 _shtab_hipplan_completion_option_strings=(-h --help)
 _shtab_hipplan_option_strings=(-h --help --version)
 
@@ -89,6 +90,11 @@ _shtab_hipplan_sim___library_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_sim___trace_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_bench___machine_COMPGEN=_hipplan_profiles
 _shtab_hipplan_bench___runtime_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_experiment_pos_1_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_experiment__o_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_experiment___output_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_experiment___machine_COMPGEN=_hipplan_profiles
+_shtab_hipplan_experiment___runtime_COMPGEN=_shtab_compgen_files
 
 _shtab_hipplan_validate___format_choices=(text json github sarif)
 _shtab_hipplan_preview___format_choices=(text json)
@@ -108,10 +114,12 @@ _shtab_hipplan_doctor___runtime_choices=(amd cuda)
 _shtab_hipplan_doctor___format_choices=(text json)
 _shtab_hipplan_machine_pos_0_choices=(list show)
 _shtab_hipplan_machine___format_choices=(text json)
-_shtab_hipplan_schema_pos_0_choices=(plan machine)
+_shtab_hipplan_schema_pos_0_choices=(plan machine experiment)
 _shtab_hipplan_bench___format_choices=(text json)
+_shtab_hipplan_experiment_pos_0_choices=(run resume)
+_shtab_hipplan_experiment___format_choices=(text json)
 _shtab_hipplan_completion_pos_0_choices=(bash zsh)
-_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench completion)
+_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench experiment completion)
 
 _shtab_hipplan_validate_pos_0_nargs=+
 _shtab_hipplan_validate__h_nargs=0
@@ -222,6 +230,14 @@ _shtab_hipplan_bench__h_nargs=0
 _shtab_hipplan_bench___help_nargs=0
 _shtab_hipplan_bench___compare_nargs=0
 _shtab_hipplan_bench___without_gpu_nargs=0
+_shtab_hipplan_experiment_pos_1_nargs=+
+_shtab_hipplan_experiment__h_nargs=0
+_shtab_hipplan_experiment___help_nargs=0
+_shtab_hipplan_experiment___dry_run_nargs=0
+_shtab_hipplan_experiment___anonymous_nargs=0
+_shtab_hipplan_experiment___without_gpu_nargs=0
+_shtab_hipplan_experiment__q_nargs=0
+_shtab_hipplan_experiment___quiet_nargs=0
 _shtab_hipplan_completion__h_nargs=0
 _shtab_hipplan_completion___help_nargs=0
 _shtab_hipplan_pos_0_nargs=A...

@@ -17,8 +17,9 @@ _shtab_hipplan_commands() {
     doctor:'say what to know of this machine before the first apply, and what to do'
     down:'end a holder and free what `up` keeps'
     draw:'draw a plan, or what changes between two, as SVG or as a page with zoom and search'
+    experiment:'run an experiment on cells of a plan; resume, report and compare its results'
     explain:'explain a diagnostic: its cause, its fix, an example'
-    fmt:'format plans; comments are kept'
+    fmt:'format plans and experiments; comments are kept'
     import:'write a plan for a checkpoint, from the headers of its files'
     lock:'lock what a plan becomes on a machine, for apply --locked'
     machine:'measure this machine as a profile; list, show and compare profiles'
@@ -26,11 +27,11 @@ _shtab_hipplan_commands() {
     ps:'list what `up` keeps: state, memory, who is attached'
     replace:'fill another plan beside what `up` keeps, and switch to it'
     replay:'show a recorded apply, step by step'
-    schema:'print the JSON Schema of plans or of machine profiles'
+    schema:'print the JSON Schema of plans, machine profiles or experiments'
     sim:'run any HIP program on the simulator'
     sleep:'free the device memory of what `up` keeps for a while; its bytes survive'
     up:'fill a plan'"'"'s memory once and keep it, for other processes to attach to'
-    validate:'check plans; with --machine, also check that the machine can hold them'
+    validate:'check plans and experiments; with --machine, also check that the machine can hold them'
     verify:'read back a layout that another process holds; show what differs'
     wake:'restore the memory of what sleeps'
   )
@@ -143,6 +144,23 @@ _shtab_hipplan_draw_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_draw_defaults_added=0
+
+_shtab_hipplan_experiment_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--dry-run[run nothing\: list the cells, and check the plan of each, with --machine against that machine]"
+  {-o,--output}"[the file of results (default\: beside FILE, named .results.jsonl)]:RESULTS:_files"
+  "--anonymous[leave host name, user, paths, and serial numbers of devices out of the results]"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim if no GPU\'s driver is loaded), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
+  "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
+  {-q,--quiet}"[print errors and warnings only]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":what to do:(run resume)"
+  "(*):the experiment:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_experiment_defaults_added=0
 
 _shtab_hipplan_explain_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -281,7 +299,7 @@ _shtab_hipplan_replay_defaults_added=0
 
 _shtab_hipplan_schema_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":a plan (default), or a machine profile:(plan machine)"
+  ":a plan (default), a machine profile, or an experiment:(plan machine experiment)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -398,6 +416,7 @@ _shtab_hipplan() {
         doctor) _arguments -C -s $_shtab_hipplan_doctor_options ;;
         down) _arguments -C -s $_shtab_hipplan_down_options ;;
         draw) _arguments -C -s $_shtab_hipplan_draw_options ;;
+        experiment) _arguments -C -s $_shtab_hipplan_experiment_options ;;
         explain) _arguments -C -s $_shtab_hipplan_explain_options ;;
         fmt) _arguments -C -s $_shtab_hipplan_fmt_options ;;
         import) _arguments -C -s $_shtab_hipplan_import_options ;;

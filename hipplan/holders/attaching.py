@@ -13,7 +13,7 @@ from typing import Any, get_args
 from hipplan.errors import ApplyError, Diagnostic, HeldError
 from hipplan.holders import names
 from hipplan.holders.clients import REPLACED
-from hipplan.holders.requests import no_answer, send_request
+from hipplan.holders.requests import ANSWER_S, no_answer, send_request
 from hipplan.layout.layout import Layout
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
@@ -26,6 +26,7 @@ from hipplan.processes.packets import CLOSED, Connection, Message
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program import held, written
 from hipplan.program.held import Access, Addresses, Right
+from hipplan.program.program import Program
 
 log = logging.getLogger("hipplan")
 
@@ -127,6 +128,14 @@ def attach(
     if answer:
         answer_in_thread(layout)
     return layout
+
+
+def description(name: str) -> tuple[str, Program]:
+    """What a holder keeps: its program as text and as an object, with the addresses. Maps nothing. Raises HeldError."""
+    with _attached(name, "plan", time.monotonic() + ANSWER_S) as (attachment, reply, _):
+        text = reply["made"]["program"]
+        attachment.detach()
+        return text, written.read(text)
 
 
 def _profile(machine: Machine | str | os.PathLike[str] | None) -> Machine | None:

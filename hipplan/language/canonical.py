@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import yaml
+from pydantic import BaseModel
 
 from hipplan.errors import PlanError
 from hipplan.language.budget import no_garbage_collection
@@ -36,17 +37,19 @@ Entry = TypeVar("Entry")
 
 
 @no_garbage_collection()
-def canonical(source: Source) -> str:
-    """The plan as `hipplan fmt` writes it. Raises PlanError for errors in the plan, or HP026 if formatting would lose
-    something."""
+def canonical(source: Source, model: type[BaseModel] = Plan, wanted: str = "plan") -> str:
+    """The plan as `hipplan fmt` writes it; or a document of another model, of the kind `wanted`.
+
+    Raises PlanError for errors in the document, or HP026 if formatting would lose something.
+    """
     if source.findings:
         raise PlanError(source.findings)
-    text, comments = _written(source)
+    text, comments = _written(source, model)
     if text == source.text:
         return text
     try:
-        again = load_yaml(text, source.name)
-        twice, kept = _written(again)
+        again = load_yaml(text, source.name, wanted)
+        twice, kept = _written(again, model)
         if _same(source.data, again.data) and Counter(comments) == Counter(kept) and twice == text:
             return text
     except PlanError:  # the text is not YAML
@@ -63,10 +66,10 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and (a == b or a != a)
 
 
-def _written(source: Source) -> tuple[str, list[str]]:
+def _written(source: Source, model: type[BaseModel]) -> tuple[str, list[str]]:
     """The canonical text and the comments of the source."""
     root, head, comments = commented(source)
-    lines = [*head, *_Writer(source, place_of(Plan)).body(root)]
+    lines = [*head, *_Writer(source, place_of(model)).body(root)]
     return "\n".join(lines).strip("\n") + "\n", comments
 
 
@@ -104,7 +107,7 @@ class _Writer:
         """Keys of the language in its own order; names, and keys that do not exist, as written."""
         if not isinstance(node, yaml.MappingNode):
             return entries
-        if place is self.root:
+        if place is place_of(Plan):
             numbers = _ROOT_ORDER
         elif not place.models:  # the keys here are names
             return entries

@@ -10,7 +10,6 @@ defines it: the including file decides, so each file can have its own defaults a
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, PlanError, suggest
 from hipplan.language.findings import Findings
+from hipplan.language.kinds import says
 from hipplan.language.model import Plan
 from hipplan.language.source import BYTES_MAX, Source, load_yaml
 from hipplan.plain import called, shown
@@ -44,8 +44,8 @@ class Entry(NamedTuple):
 
 
 def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
-    """The plans of a folder, at any depth: YAML files that say `hipplan:`. Without `parts` not those
-    that another one includes.
+    """The plans and experiments of a folder, at any depth: YAML files that say `hipplan:` or `hipplan_experiment:`.
+    Without `parts` not those that another one includes.
 
     Skips folders and files whose names start with a dot, pipes and devices.
     """
@@ -58,8 +58,8 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
 
 
 def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
-    """Those of some files that say `hipplan:`. Without `parts` not those that another of them includes."""
-    plans = [path for path in files if path.is_file() and _says(path, b"hipplan")]
+    """Those of some files that are plans or experiments. Without `parts` not those that another of them includes."""
+    plans = [path for path in files if path.is_file() and _says(path, b"hipplan(?:_experiment)?")]
     if parts:
         return plans
     included = {part for path in plans if _says(path, b"include") for part in _included_by(path)}
@@ -73,7 +73,7 @@ def _says(path: Path, key: bytes) -> bool:
             text = file.read(BYTES_MAX)
     except OSError:
         return False
-    return re.search(rb"^(?:\xef\xbb\xbf)?\{?[\"']?" + key + rb"[\"']?[ \t]*:", text, re.MULTILINE) is not None
+    return says(text, key)
 
 
 def _is_stream(path: Path) -> bool:

@@ -9,6 +9,8 @@ from hipplan.errors import Diagnostic
 
 _KINDS = {
     "plan": ("a plan", "`hipplan apply FILE` takes it, and so do validate, preview and lock"),
+    "experiment": ("an experiment", "`hipplan experiment run FILE` takes it, and so do validate and fmt"),
+    "results": ("results of an experiment", "`hipplan experiment report FILE` shows them"),
     "lock": ("a lock", "`hipplan apply PLAN --locked FILE` and `hipplan lock PLAN --check FILE` take it"),
     "profile": ("a machine profile", "`--machine FILE` takes it"),
     "variables": ("a file of variables", "`--var-file FILE` takes it"),
@@ -22,12 +24,26 @@ _MADE_BY = {
     "lock": "`hipplan lock PLAN -o FILE` writes one",
     "profile": "`hipplan machine > FILE` writes one",
     "record": "`hipplan apply PLAN --record FILE` writes one",
+    "results": "`hipplan experiment run FILE` writes them",
+    "experiment": "it begins with `hipplan_experiment: 1`",
     "variables": "write one line per variable, such as `layers: 80`",
 }
-_KEYS = {"hipplan": "plan", "hipplan_lock": "lock", "weight_map": "checkpoint", "format_version": "report"}
+_KEYS = {
+    "hipplan": "plan",
+    "hipplan_experiment": "experiment",
+    "hipplan_lock": "lock",
+    "weight_map": "checkpoint",
+    "format_version": "report",
+}
 _BEGINS = re.compile(
-    r"""\{"event":[ ](?P<record>"apply")|\{"(?P<report>format_version|event)"|(?P<lock>hipplan_lock):"""
+    r"""\{"event":[ ](?:(?P<record>"apply")|(?P<results>"repetition"))|"""
+    r"""\{"(?P<report>format_version|event)"|(?P<lock>hipplan_lock):"""
 )
+
+
+def says(text: bytes, key: bytes) -> bool:
+    """Whether a document seems to have this key at its top; the YAML is not parsed. key: a pattern."""
+    return re.search(rb"^(?:\xef\xbb\xbf)?\{?[\"']?" + key + rb"[\"']?[ \t]*:", text, re.MULTILINE) is not None
 
 
 def beginning(wanted: str) -> str:
@@ -48,8 +64,8 @@ def instead(name: str, text: str, data: Any, wanted: str) -> Diagnostic | None:
 
 def _kind(name: str, text: str, data: Any) -> str:
     if isinstance(data, dict):
-        if data.get("event") == "apply":
-            return "record"
+        if kind := {"apply": "record", "repetition": "results"}.get(str(data.get("event"))):
+            return kind
         if isinstance(data.get("devices"), list) and "hipplan" not in data:
             return "profile"
         return next((kind for key, kind in _KEYS.items() if key in data), "")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError
+from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError, Span
 from hipplan.language.findings import Findings, in_order
-from hipplan.language.objects import HOST, bare_uuid
+from hipplan.language.objects import HOST, Path, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine, MachineDevice
 from hipplan.program import contents, pieces, steps
 from hipplan.program.addresses import addresses_for
@@ -21,6 +21,9 @@ from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
 from hipplan.program.resources import Resource
 from hipplan.units import PAGE, round_up
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan  # attaching reads no plan
 
 Right = Literal["r", "rw"]
 Access = Literal["plan", "r", "rw"]
@@ -80,6 +83,21 @@ def _limit(mapping: Resource, access: Access) -> Right:
     return mapping.attached if access == "plan" else access
 
 
+def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
+    """HP450, for each object of a plan that no holder can hold, on any machine."""
+    objects = plan.objects
+    made: list[tuple[str, str, Path]] = [
+        (name, buffer.spec.kind, buffer.path) for name, buffer in objects.buffers.items()
+    ]
+    made += [(name, "stream", stream.path) for name, stream in objects.streams.items()]
+    made += [(f"{peer.device}->{peer.peer}", "peer", peer.path) for peer in objects.peers]
+    made += [(name, "allocation", item.path) for name, item in objects.allocations.items() if item.spec.bind]
+    for name, kind, path in made:
+        yield _cannot_be_held(name, kind, plan.span(*path, key=True))
+    if not any(not item.spec.bind for item in objects.allocations.values()) and not objects.regions:
+        yield _NOTHING_TO_HOLD
+
+
 def holdable(program: Program) -> Program:
     """The same program with allocations that can be exported. Raises PlanError (HP450), MachineError (HP309)."""
     errors = list(_unholdable(program))
@@ -101,7 +119,6 @@ def holdable(program: Program) -> Program:
 
 def _unholdable(program: Program) -> Iterator[Diagnostic]:
     """HP450, for each object that a holder cannot hold."""
-    hint = "remove it, and apply it in the process that uses it: holders hold allocations and regions"
     for name, shared in program.shared.items():
         why = "map: is for ranks that apply together; attached processes can map all of it"
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
@@ -109,10 +126,19 @@ def _unholdable(program: Program) -> Iterator[Diagnostic]:
     for step in program.making:
         can_be_held = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")
         if not can_be_held and step.name not in lanes:
-            why = _WHY[step.makes]
-            yield Diagnostic("HP450", f"a holder cannot hold '{step.name}'", step.origin, why=why, hint=hint)
+            yield _cannot_be_held(step.name, step.makes, step.origin)
     if not any(isinstance(step, steps.CreateAllocation) for step in program.making):
-        yield Diagnostic("HP450", "there is nothing for a holder to hold", why="the plan makes no memory of devices")
+        yield _NOTHING_TO_HOLD
+
+
+def _cannot_be_held(name: str, kind: str, where: Span | None) -> Diagnostic:
+    hint = "remove it, and apply it in the process that uses it: holders hold allocations and regions"
+    return Diagnostic("HP450", f"a holder cannot hold '{name}'", where, why=_WHY[kind], hint=hint)
+
+
+_NOTHING_TO_HOLD = Diagnostic(
+    "HP450", "there is nothing for a holder to hold", why="the plan makes no memory of devices"
+)
 
 
 def with_addresses(program: Program) -> Program:

@@ -68,15 +68,20 @@ def plan_schema() -> dict[str, Any]:
 def machine_schema() -> dict[str, Any]:
     """The schema of a machine profile."""
     models = {model.__name__: model for model in (MachineDevice, Link, Mesh, NumaNode, Limits, SourceNote)}
-    schema = _described(Machine, models)
-    return {"$schema": _DIALECT, "title": "hipplan machine profile", **_without(schema, "title")}
+    return schema_of(Machine, models, "hipplan machine profile")
+
+
+def schema_of(root: type[BaseModel], models: dict[str, Any], title: str) -> dict[str, Any]:
+    """The schema of a document that is written without expressions. models: of the objects in it, by name."""
+    return {"$schema": _DIALECT, "title": title, **_without(_described(root, models), "title")}
 
 
 def _described(root: type[BaseModel], models: dict[str, Any]) -> dict[str, Any]:
     """pydantic's schema with the docstrings of the fields as descriptions."""
     schema = root.model_json_schema()
     for name, definition in [(root.__name__, schema), *schema["$defs"].items()]:
-        docs = field_docs(root if name == root.__name__ else models[name])
+        model = root if name == root.__name__ else models[name]
+        docs = {model.model_fields[field].alias or field: text for field, text in field_docs(model).items()}
         for field, content in definition["properties"].items():
             content.pop("title", None)
             if content.get("default", 0) is None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 Path = tuple[Hashable, ...]
 
@@ -37,10 +38,10 @@ class Place:
     def below(self, step: Hashable) -> Place:
         """The place of a key of the models, or else of an entry of the mapping or list."""
         for model in self.models:
-            if step in model.model_fields:
+            if step in (fields := fields_of(model)):
                 key = str(step)
                 if key not in self._keys:
-                    self._keys[key] = Place(model.model_fields[key].annotation)
+                    self._keys[key] = Place(fields[key].annotation)
                 return self._keys[key]
         return self._entry or _NOWHERE
 
@@ -48,8 +49,14 @@ class Place:
         """The keys that an object of this kind may have here; `kind` matters only where it chooses the model."""
         for model in self.models:
             if not (kinds := kinds_of(model)) or kind in kinds:
-                return list(model.model_fields)
+                return list(fields_of(model))
         return []
+
+
+@cache
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by their keys in a document: `not` is no name in Python."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:

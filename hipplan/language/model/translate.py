@@ -16,7 +16,7 @@ from hipplan.language.budget import LIMITS
 from hipplan.language.findings import Findings
 from hipplan.language.kinds import beginning
 from hipplan.language.model.habits import added, bounds, meant_key, meant_value
-from hipplan.language.model.places import Path, kinds_of, place_at
+from hipplan.language.model.places import Path, fields_of, kinds_of, place_at
 from hipplan.plain import called, meant_variable, shown
 
 SpanOf = Callable[..., "Span | None"]
@@ -39,6 +39,7 @@ REFUSED_VALUES = {
     ): "allocations of type managed need HIP 7.15; use a buffer of kind managed",
 }
 _FORMS = {
+    "inside": "write it as module:function",
     "pci": 'write it as "0000:c1:00.0"',
     "uuid": "write it as `hipplan machine` shows it",
     "hip": 'write it as ">=6.1" or ">=6.1,<8"',
@@ -67,10 +68,18 @@ _WRITTEN = {
     "buffers": "buffers: {name: {kind: pinned, size: 1MiB}}",
     "streams": "streams: {name: {device: gpu.0}}",
     "contents": "contents: {name: {value: 0}}",
+    "vary": "vary: {size: [64MiB, 1GiB]}",
+    "env": "env: {HSA_XNACK: [0, 1]}",
+    "only": "only: [{size: 64MiB}]",
+    "not": "not: [{size: 64MiB}]",
+    "measure": "measure: [copy, latency]",
+    "run": "run: [./stream, --times, 20]",
+    "metrics": "metrics: {bandwidth: 'Triad: (\\S+) GB/s'}",
 }
 """How lists and mappings are written, for who wrote something else."""
 _TYPES = {
     "int_type": "an integer",
+    "float_type": "a number",
     "string_type": "text",
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -152,7 +161,7 @@ def translate(
 
 def _is_strange(data: Any, model: type[BaseModel]) -> bool:
     """Whether a document has no key of the model's, not even a misspelt one: it is a file of another program."""
-    known = list(model.model_fields)
+    known = list(fields_of(model))
     keys = [*itertools.islice(data, _LOOKED_AT)] if isinstance(data, dict) else []
     return bool(keys) and not any(key in known or suggest(str(key), known) for key in keys)
 
@@ -274,7 +283,7 @@ class _Problem:
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
         code = "HP109" if reason else "HP104"
         written = f"'{written}'" if isinstance(value, str) else written  # 'read', not read
-        return Diagnostic(code, f"'{path[-1]}' cannot be {written}", where, why=reason, hint=hint)
+        return Diagnostic(code, f"'{_named(path)}' cannot be {written}", where, why=reason, hint=hint)
 
     def _bad_name(self) -> Diagnostic:
         hint = "letters, digits, _ and -, beginning with a letter; parts joined by dots"
@@ -310,7 +319,8 @@ class _Problem:
     def _type_hint(self) -> str:
         given = self.given
         if not self.path:
-            return beginning("profile" if self.context.get("class_name") == "Machine" else "plan")
+            wanted = {"Machine": "profile", "Experiment": "experiment"}
+            return beginning(wanted.get(str(self.context.get("class_name")), "plan"))
         if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
             return self._written()
         if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
@@ -343,14 +353,14 @@ def _fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
 
 def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
     """The keys that an object at `path` may have, whatever its kind."""
-    return list(dict.fromkeys(field for candidate in place_at(model, path).models for field in candidate.model_fields))
+    return list(dict.fromkeys(field for candidate in place_at(model, path).models for field in fields_of(candidate)))
 
 
 def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dict[str, str]:
     """The keys that objects of other kinds of the same noun have, and those kinds."""
     keys_by_kind: dict[str, list[str]] = {}
     for candidate in place_at(model, path[:-1]).models:
-        for field in candidate.model_fields:
+        for field in fields_of(candidate):
             if field not in known:
                 keys_by_kind.setdefault(field, []).extend(kinds_of(candidate))
     return {field: " or ".join(kinds) for field, kinds in keys_by_kind.items() if kinds}

@@ -1,0 +1,148 @@
+"""hipplan experiment: run an experiment on cells of a plan; resume, report and compare its results.
+
+FILE says which plan, which of its variables vary, what runs in each cell and how often (docs/experiments.md). Each
+repetition has a process of its own, and appends one line to the results: metrics, times, result and provenance. A
+repetition that fails is a result, too. resume runs what has no line yet.
+Exit code: 0 done, 2 an invalid file or plan, or results that cannot be used, 3 with --dry-run: the machine cannot hold
+a plan, 4 a repetition failed, 129, 130 and 143 interrupted.
+
+Examples:
+  hipplan experiment run stream.experiment.yaml --dry-run --machine mi300x-8
+  hipplan experiment run stream.experiment.yaml
+  hipplan experiment resume stream.experiment.yaml
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import (
+    Parser,
+    WrongUsage,
+    format_option,
+    machine_option,
+    not_empty,
+    not_over,
+    print_notice,
+    quiet_option,
+    runtime_option,
+)
+from hipplan.errors import ExitCode, printable
+from hipplan.files import strict_json
+from hipplan.show.colours import show
+
+if TYPE_CHECKING:
+    from hipplan.experiment.document import Document
+    from hipplan.experiment.results import Line
+
+ACTIONS = ("run", "resume")
+
+
+def declare(parser: Parser) -> None:
+    parser.add_argument("action", choices=ACTIONS, help="what to do")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help="the experiment")
+    about = "run nothing: list the cells, and check the plan of each, with --machine against that machine"
+    parser.add_argument("--dry-run", action="store_true", help=about)
+    about = "the file of results (default: beside FILE, named .results.jsonl)"
+    parser.add_argument("-o", "--output", metavar="RESULTS", type=not_empty, help=about)
+    about = "leave host name, user, paths, and serial numbers of devices out of the results"
+    parser.add_argument("--anonymous", action="store_true", help=about)
+    machine_option(parser)
+    runtime_option(parser)
+    quiet_option(parser)
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from hipplan.experiment.document import read
+
+    if len(given.files) > 1:
+        raise WrongUsage(f"{given.action} takes one FILE")
+    document = read(given.files[0])
+    return _list(document, given) if given.dry_run else _run(document, given)
+
+
+def _list(document: Document, given: Namespace) -> int:
+    """--dry-run."""
+    from hipplan.experiment import checks
+    from hipplan.experiment.runner import Runner, Settings
+    from hipplan.machines.profiles import load_machine
+
+    profile = load_machine(given.machine) if given.machine else None
+    checked = list(checks.check_cells(document, profile))
+    code, diagnostics = checks.merged(checked)
+    missing = Runner(document, Settings()).missing()
+    if given.format == "json":
+        rows = [
+            {"vary": dict(item.cell.vary), "env": dict(item.cell.env), "exit_code": item.exit_code, "plan": item.digest}
+            for item in checked
+        ]
+        said = [diagnostic.to_json() for diagnostic in [*diagnostics, *missing]]
+        print(strict_json.document(None, event="cells", cells=rows, diagnostics=said))
+    else:
+        show([*diagnostics, *missing])
+        words = {ExitCode.OK: "good", ExitCode.INVALID: "invalid plan", ExitCode.MACHINE: "the machine cannot hold it"}
+        for item in checked:
+            print(printable(f"{item.cell}: {words[item.exit_code]}"))
+        repeat = document.experiment.repeat
+        print(f"cells: {len(checked)}, repetitions of each: {repeat}, in all: {len(checked) * repeat}")
+    return ExitCode.INVALID if missing else code
+
+
+def _run(document: Document, given: Namespace) -> int:
+    from hipplan.cli.signals import at_end
+    from hipplan.experiment.results import opened
+    from hipplan.experiment.runner import Runner, Settings, default_results
+
+    output = given.output or default_results(given.files[0])
+    not_over([("--output", output)], given.files[0], document.plan, given.machine)
+    if given.machine and given.runtime not in (None, "sim"):
+        raise WrongUsage("--machine is for the simulator: leave --runtime out")
+    machine = os.path.abspath(given.machine) if given.machine and os.path.exists(given.machine) else given.machine  # noqa: PTH100, PTH110
+    runner = Runner(document, Settings(given.runtime, machine, given.anonymous))
+    digests = runner.check()
+    with opened(output, resume=given.action == "resume") as results, at_end(lambda _: runner.kill()):
+        if results.lines and not given.quiet:
+            print_notice(f"{output} has {len(results.lines)} repetitions already")
+        progress = _Progress(given)
+        failed = runner.run(results, digests, progress.show)
+    if not given.quiet and given.format == "text":
+        print(printable(f"{output}: {progress.count} repetitions, {failed} failed"))
+    return ExitCode.ROLLED_BACK if failed else ExitCode.OK
+
+
+class _Progress:
+    """Prints a line for each repetition, with the time that is left."""
+
+    def __init__(self, given: Namespace) -> None:
+        self._format, self._quiet = given.format, given.quiet
+        self._seconds = 0.0
+        self.count = 0
+
+    def show(self, line: Line, number: int, total: int) -> None:
+        self.count += 1
+        self._seconds += line["seconds"]
+        if self._format == "json":
+            print(strict_json.dumps(line), flush=True)
+        elif not self._quiet:
+            cell = {**line["cell"]["vary"], **line["cell"]["env"]}
+            where = " ".join(f"{name}={value}" for name, value in cell.items())
+            left = self._seconds / number * (total - number)
+            after = f"; about {_duration(left)} left" if number < total else ""
+            print(printable(f"{number}/{total} {where} #{line['repetition'] + 1}: {_outcome(line)}{after}"), flush=True)
+
+
+def _outcome(line: Line) -> str:
+    if line["error"] is not None:
+        return f"failed: {line['error']['summary']}" + (f": {why}" if (why := line["error"].get("why")) else "")
+    shown = [f"{name} {value:.6g} {line['units'].get(name, '')}".rstrip() for name, value in line["metrics"].items()]
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "") or "done"
+
+
+def _duration(seconds: float) -> str:
+    """For people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,105 @@
+"""A repetition that measures in its own process: it applies the plan, and calls a function with the layout."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hipplan.api import apply
+from hipplan.errors import ExitCode, Problem, suggest_or_list
+from hipplan.experiment.job import Job, Report
+from hipplan.experiment.metrics import numbers
+from hipplan.experiment.provenance import of_plan
+from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
+
+
+def run(job: Job, report: Report) -> int:
+    """Fills the report. Raises what apply() and the function raise."""
+    function = find(job.inside, Path(job.folder)) if job.inside else None
+    plan = load(job.plan, job.variables)
+    began = time.perf_counter()
+    with apply(plan, runtime=job.runtime, machine=job.machine, locked=job.locked, answer=False) as layout:
+        report.times["apply"] = time.perf_counter() - began
+        report.plan = of_plan(plan.digest, layout.program, job.locked, len(layout.checks))
+        if function is not None:
+            _call(function, layout, job, report)
+    return ExitCode.OK
+
+
+def _call(function: Callable[[Layout], Any], layout: Layout, job: Job, report: Report) -> None:
+    for _ in range(job.warmup):
+        function(layout)
+    sys.stdout.flush()
+    report.output_from = os.lseek(1, 0, os.SEEK_CUR)
+    began = time.perf_counter()
+    returned = function(layout)
+    report.times["work"] = time.perf_counter() - began
+    sys.stdout.flush()
+    report.metrics = numbers(returned)
+
+
+def find(name: str, folder: Path) -> Callable[[Layout], Any]:
+    """A function by module:function. The module is a file of the folder, or installed. Raises Problem (HP463)."""
+    module_name, _, function_name = name.partition(":")
+    module = _module(module_name, folder)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        hint = suggest_or_list(function_name, known)
+        raise Problem("HP463", f"the module {module_name} has no function '{function_name}'", hint=hint)
+    return function  # type: ignore[no-any-return]
+
+
+def check(name: str, folder: Path) -> None:
+    """As find(), but imports nothing: only what the module's file says counts. Raises Problem (HP463)."""
+    module_name, _, function_name = name.partition(":")
+    path = _file_of(module_name, folder)
+    try:
+        if path is None:
+            if importlib.util.find_spec(module_name.partition(".")[0]) is None:
+                hint = f"{folder / module_name}.py would be the file of this module"
+                raise Problem("HP463", f"there is no module '{module_name}'", hint=hint)
+            return
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise Problem("HP463", f"the module '{module_name}' cannot be read", why=str(error)) from None
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if function_name not in names and not _may_have_more(tree):
+        hint = suggest_or_list(function_name, sorted(names))
+        raise Problem("HP463", f"{path.name} has no function '{function_name}'", hint=hint)
+
+
+def _may_have_more(tree: ast.Module) -> bool:
+    """Whether names of a module can come from elsewhere than its functions."""
+    return any(not isinstance(node, (ast.FunctionDef, ast.Expr, ast.Import)) for node in tree.body)
+
+
+def _file_of(module_name: str, folder: Path) -> Path | None:
+    path = folder / f"{module_name.replace('.', '/')}.py"
+    return path if path.is_file() else None
+
+
+def _module(name: str, folder: Path) -> ModuleType:
+    """A file of the folder comes first, whatever else has its name; what it imports may be beside it."""
+    path = _file_of(name, folder)
+    sys.path.append(str(folder))
+    try:
+        if path is None:
+            return importlib.import_module(name)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise Problem("HP463", f"the module '{name}' cannot be imported", why=str(error)) from None
+    return module

@@ -1,0 +1,46 @@
+"""What a repetition's process is told, and what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One repetition. Paths are absolute."""
+
+    plan: str
+    variables: dict[str, Any]
+    locked: str | None
+    runtime: str | None
+    machine: str | None
+    folder: str
+    """Where the experiment's file is."""
+    warmup: int
+    inside: str | None = None
+    measure: list[str] | None = None
+    run: list[str] | None = None
+    holder: str = ""
+    """The name of the holder, for `run`."""
+    anonymous: bool = False
+
+
+@dataclass
+class Report:
+    """What a repetition's process knows of it: JSON, as far as it came."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What a function returned, or hipplan measured."""
+    units: dict[str, str] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+    """Seconds that making the memory and the measured work took."""
+    plan: dict[str, Any] = field(default_factory=dict)
+    """Name and digest of the plan, digests of its program and lock, and how many checks read it back."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    output_from: int = 0
+    """Bytes of the output before the run that counts."""
+    command_code: int | None = None
+    """The exit code of the command."""
+    error: dict[str, Any] | None = None
+    """The diagnostic of a failure."""

@@ -1,0 +1,78 @@
+"""The numbers of a repetition: from its output, by regular expressions or as lines of JSON, and from what a function
+returned."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hipplan.errors import Problem
+from hipplan.experiment.model import Metric
+from hipplan.files import strict_json
+from hipplan.plain import called, number, shown
+
+_LINE_MAX = 100_000
+"""Characters of a line that patterns are matched with."""
+
+
+def collected(wanted: Mapping[str, Metric], output: str, returned: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a repetition. Raises Problem (HP462): one of the wanted ones is missing, or not a number."""
+    lines = [line[:_LINE_MAX] for line in output.splitlines()]
+    given: dict[str, Any] = {}
+    for line in lines:
+        given |= _of_json(line)
+    given |= returned
+    if not wanted:
+        return {name: _finite(name, value) for name, value in given.items()}
+    return {name: _metric(name, metric, lines, given) for name, metric in wanted.items()}
+
+
+def numbers(returned: object) -> dict[str, float]:
+    """What a function has returned, as metrics: nothing, or a mapping of names to numbers. Raises Problem (HP462)."""
+    if returned is None:
+        return {}
+    if not isinstance(returned, Mapping):
+        why = f"it returned {called(returned)}"
+        raise Problem("HP462", "the function must return a mapping of names to numbers, or nothing", why=why)
+    for name in returned:
+        if not isinstance(name, str):
+            raise Problem("HP462", f"a metric's name must be text, not {called(name)}")
+    return {name: _finite(name, value) for name, value in returned.items()}
+
+
+def _metric(name: str, metric: Metric, lines: list[str], given: Mapping[str, Any]) -> float:
+    if metric.match is None:
+        if name not in given:
+            hint = "print a line of JSON that has it, return it, or write a pattern"
+            raise Problem("HP462", f"there is no metric '{name}'", why="no line of the output has it", hint=hint)
+        return _finite(name, given[name])
+    pattern = re.compile(metric.match)
+    matches = [match[1] for line in lines if (match := pattern.search(line))]
+    if not matches:
+        raise Problem(
+            "HP462", f"there is no metric '{name}'", why=f"no line of the output matches {shown(metric.match)}"
+        )
+    try:
+        return _finite(name, float(matches[-1]))
+    except (TypeError, ValueError):
+        raise Problem("HP462", f"'{name}' is not a number: {shown(matches[-1])}") from None
+
+
+def _of_json(line: str) -> dict[str, Any]:
+    """The numbers of a line that is a JSON object; other lines have none."""
+    if not line.lstrip().startswith("{"):
+        return {}
+    try:
+        data = strict_json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return {name: value for name, value in data.items() if value.__class__ in (int, float)}
+
+
+def _finite(name: str, value: Any) -> float:
+    value = number(value)
+    if value.__class__ not in (int, float) or not math.isfinite(value):
+        raise Problem("HP462", f"'{name}' is not a finite number: {shown(value)}")
+    return value

@@ -1,0 +1,114 @@
+"""A repetition's process: started, given its job, and killed with all that it started when it ends, or is late.
+
+The job is a line on its standard input, which then stays open: when this process is gone, however it ended, the cell
+reads the end of it and kills its process group (hipplan/experiment/cell.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from hipplan.errors import ExitCode
+from hipplan.files import strict_json
+from hipplan.processes.command import main_of
+
+OUTPUT_MAX = 16 << 20
+"""Bytes of a repetition's output that are read: the last ones."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a repetition's process ended."""
+
+    exit_code: int
+    """128 + the number of a signal that ended it."""
+    late: bool
+    """It was killed because its time was over."""
+    output: str
+    errors: str
+    """What it wrote to standard output and standard error."""
+    report: dict[str, Any]
+    """What the cell reports; empty if it was killed before it could."""
+    seconds: float
+
+
+class CellProcess:
+    """One running repetition."""
+
+    def __init__(self, job: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> None:
+        """folder: the working folder. Raises OSError."""
+        with contextlib.ExitStack() as undo:
+            self._output, self._errors, self._report = (undo.enter_context(_scratch()) for _ in range(3))
+            self._began = time.monotonic()
+            self._process = subprocess.Popen(
+                main_of("hipplan.experiment.cell", [str(self._report.fileno())]),
+                stdin=subprocess.PIPE, stdout=self._output, stderr=self._errors, pass_fds=(self._report.fileno(),),
+                cwd=folder, env={**os.environ, **environment}, start_new_session=True,
+            )  # fmt: skip
+            assert self._process.stdin is not None
+            undo.callback(self._process.wait)
+            undo.enter_context(contextlib.closing(self._process.stdin))
+            undo.callback(self.kill)
+            self._exit = os.pidfd_open(self._process.pid)
+            undo.callback(os.close, self._exit)
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                self._process.stdin.write(strict_json.dumps(job).encode() + b"\n")
+                self._process.stdin.flush()
+            self._undo = undo.pop_all()
+
+    def wait(self, timeout_s: float) -> Ended:
+        """Waits until it has ended, or kills it after so many seconds; its whole process group is gone afterwards."""
+        with self._undo:
+            ready = select.poll()
+            ready.register(self._exit, select.POLLIN)
+            late = not ready.poll(max(1, int(timeout_s * 1000)))
+            seconds = time.monotonic() - self._began
+            self.kill()  # also what is still in its group; before wait(), or the number could be another's
+            code = self._process.wait()
+            report = _read(self._report)
+            return Ended(
+                code if code >= 0 else 128 - code, late, _read(self._output), _read(self._errors),
+                strict_json.loads(report) if report else {}, seconds,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """Kills its process group."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def failure(ended: Ended, timeout_s: float) -> str:
+    """Why a repetition failed whose cell reported no reason; empty if it did not."""
+    if ended.late:
+        return f"it took longer than {timeout_s:g} s"
+    if ended.exit_code > 128:
+        return f"it was ended by {_signal(ended.exit_code - 128)}"
+    return f"it ended with exit code {ended.exit_code}" if ended.exit_code != ExitCode.OK else ""
+
+
+def _signal(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+def _scratch() -> IO[bytes]:
+    """A file without a name: a process that outlives the cell can go on writing to it, and blocks nobody."""
+    return tempfile.TemporaryFile()
+
+
+def _read(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - OUTPUT_MAX))
+    return file.read(OUTPUT_MAX).decode(errors="replace")

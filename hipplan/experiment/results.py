@@ -1,0 +1,150 @@
+"""results.jsonl: one line of JSON for each repetition, whole or not at all.
+
+A line is appended with a single write, so a process that is killed leaves at most one torn line, the last one. It is
+dropped when the experiment is resumed, and ignored by reports.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from hipplan.errors import Diagnostic, PlanError, reason_of
+from hipplan.files import strict_json
+from hipplan.files.output import opened_in_place, unwritten
+from hipplan.files.strict_json import FORMAT_VERSION
+
+Line = dict[str, Any]
+LINE_MAX = 16 << 20
+"""Bytes of a line that is read."""
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "experiment": dict,
+    "cell": dict,
+    "repetition": int,
+    "result": str,
+    "metrics": dict,
+    "units": dict,
+    "plan": dict,
+    "provenance": dict,
+}
+
+
+class Results:
+    """A file of results that this process appends to."""
+
+    def __init__(self, path: str, descriptor: int, lines: list[Line]) -> None:
+        self.path = path
+        self.lines = lines
+        """The lines that were there before."""
+        self._descriptor = descriptor
+
+    def append(self, line: Line) -> None:
+        """One repetition: its line is whole in the file, or not there. Raises PlanError (HP413)."""
+        data = strict_json.dumps({"event": "repetition", "format_version": FORMAT_VERSION, **line}).encode() + b"\n"
+        size = os.fstat(self._descriptor).st_size
+        try:
+            written = os.write(self._descriptor, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, size)
+            hint = "the repetitions before it are kept: `hipplan experiment resume` goes on from there"
+            raise PlanError(unwritten(self.path, "the results", error, hint)) from None
+
+
+@contextmanager
+def opened(path: str, *, resume: bool) -> Iterator[Results]:
+    """The results to append to; another process that appends to them is refused until the end.
+
+    resume: go on with what is there; otherwise the file must be new, or empty. Raises PlanError: HP413 and HP416 it
+    cannot be written, HP461 it has results already, or something else.
+    """
+    descriptor = _locked(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and not resume:
+            why, hint = f"{path} has {size:,} bytes", "resume goes on with them; -o names another file"
+            raise PlanError(Diagnostic("HP461", "there are results already", why=why, hint=hint))
+        lines = read(path) if size else []
+        if size:
+            os.ftruncate(descriptor, _whole(path))
+        yield Results(path, descriptor, lines)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: str) -> int:
+    descriptor = -1
+    try:
+        descriptor = opened_in_place(path, 0)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(errno.EBUSY, "another run of an experiment is writing to it") from None
+        except OSError:  # a file system without locks
+            pass
+        return descriptor
+    except (OSError, ValueError) as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        raise PlanError(unwritten(path, "the results", error, "-o names another file")) from None
+
+
+def read(path: str) -> list[Line]:
+    """The whole lines of a file of results. Raises PlanError: HP001 it cannot be read, HP461 it is something else."""
+    lines = []
+    try:
+        with Path(path).open("rb") as file:
+            for number, text in enumerate(iter(lambda: file.readline(LINE_MAX + 1), b""), 1):
+                if len(text) > LINE_MAX:
+                    raise not_results(f"line {number} has more than {LINE_MAX:,} bytes", path)
+                if text.endswith(b"\n"):
+                    lines.append(_line(text, number, path))
+    except (OSError, ValueError) as error:
+        raise PlanError(Diagnostic("HP001", f"cannot read {path}: {reason_of(error)}")) from None
+    return lines
+
+
+def _line(text: bytes, number: int, path: str) -> Line:
+    try:
+        line = strict_json.loads(text)
+    except (ValueError, RecursionError):
+        raise not_results(f"line {number} is not JSON", path) from None
+    if not isinstance(line, dict) or line.get("event") != "repetition":
+        raise not_results(f"line {number} is not a repetition", path)
+    if line.get("format_version") != FORMAT_VERSION:
+        raise not_results(f"line {number} has the format version {line.get('format_version')!r:.40}", path)
+    for key, kind in _FIELDS.items():
+        if not isinstance(line.get(key), kind):
+            raise not_results(f"line {number} has no {key} that can be read", path)
+    if not all(isinstance(line["cell"].get(key), dict) for key in ("vary", "env")):
+        raise not_results(f"line {number} has no cell that can be read", path)
+    if not all(isinstance(value, (int, float)) for value in line["metrics"].values()):
+        raise not_results(f"line {number} has a metric that is not a number", path)
+    return line
+
+
+def not_results(why: str, path: str) -> PlanError:
+    hint = "`hipplan experiment run FILE` writes results"
+    return PlanError(Diagnostic("HP461", f"these results cannot be used: {path}", why=why, hint=hint))
+
+
+def _whole(path: str) -> int:
+    """How many bytes of a file are whole lines."""
+    with Path(path).open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - 65536)
+            file.seek(begin)
+            at = file.read(end - begin).rfind(b"\n")
+            if at >= 0:
+                return begin + at + 1
+            end = begin
+    return 0

@@ -1,0 +1,193 @@
+"""Runs an experiment: each repetition in a process of its own, one line of results for each."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hipplan.errors import Diagnostic, PlanError, Problem
+from hipplan.experiment import checks, command, inside
+from hipplan.experiment.document import Document
+from hipplan.experiment.grid import Cell, Turn, turns
+from hipplan.experiment.job import Job
+from hipplan.experiment.metrics import collected
+from hipplan.experiment.process import CellProcess, Ended, failure
+from hipplan.experiment.results import Line, Results
+from hipplan.holders import names
+from hipplan.machines.machine import Machine
+
+OK, FAILED = "ok", "failed"
+_SHOWN = 2000
+"""Characters of what a failed repetition wrote to standard error that its line has: the last ones."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the repetitions of an experiment run."""
+
+    runtime: str | None = None
+    machine: str | None = None
+    anonymous: bool = False
+
+
+class Runner:
+    """One run of an experiment."""
+
+    def __init__(self, document: Document, settings: Settings) -> None:
+        self.document = document
+        self._settings = settings
+        self._process: CellProcess | None = None
+
+    def check(self, profile: Machine | None = None) -> dict[str, str]:
+        """Checks all that can be checked before the first repetition. Returns the digest of each cell's plan, by the
+        cell's key.
+
+        Raises PlanError: the plan of a cell has an error, what is to run is missing (HP463).
+        """
+        checked = list(checks.check_cells(self.document))
+        _, diagnostics = checks.merged(checked)
+        errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
+        errors += self.missing()
+        if errors:
+            raise PlanError(errors)
+        return {item.cell.key: item.digest for item in checked}
+
+    def missing(self) -> list[Diagnostic]:
+        """HP463, if there is no such function or command."""
+        experiment, folder = self.document.experiment, self.document.folder
+        try:
+            if experiment.inside is not None:
+                inside.check(experiment.inside, folder)
+            if experiment.run is not None:
+                command.find(experiment.run[0], folder)
+        except Problem as problem:
+            key = "inside" if experiment.run is None else "run"
+            return [problem.diagnostic(self.document.span(key))]
+        return []
+
+    def run(self, results: Results, digests: Mapping[str, str], on_line: Callable[[Line, int, int], None]) -> int:
+        """Runs all repetitions that the results do not have. Returns how many failed.
+
+        digests: of check(). on_line: called with each new line, its number from 1, and how many there are to do.
+        Raises PlanError: the results are of something else (HP461), or cannot be written (HP413).
+        """
+        self._require_same(results, digests)
+        seed = self._seed(results.lines)
+        done = {(_key_of(line), line["repetition"]) for line in results.lines}
+        order = list(enumerate(turns(self.document.experiment, seed)))
+        left = [(position, turn) for position, turn in order if (turn.cell.key, turn.repetition) not in done]
+        failed = 0
+        for number, (position, turn) in enumerate(left, 1):
+            line = self._line(turn, {"seed": seed, "position": position})
+            results.append(line)
+            failed += line["result"] != OK
+            on_line(line, number, len(left))
+        return failed
+
+    def kill(self) -> None:
+        """Kills the repetition that runs."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _require_same(self, results: Results, digests: Mapping[str, str]) -> None:
+        for line in results.lines:
+            if line["experiment"].get("digest") != self.document.digest:
+                why = "what they measured is not what the file says now"
+                raise _changed(results, why)
+            if digests.get(_key_of(line), line["plan"].get("digest")) != line["plan"].get("digest", ""):
+                raise _changed(results, f"the plan has changed since: {self.document.plan}")
+
+    def _seed(self, lines: Sequence[Line]) -> int:
+        """That of the file, of the results, or a new one."""
+        if self.document.experiment.seed is not None:
+            return self.document.experiment.seed
+        known = [line["experiment"].get("seed") for line in lines]
+        return known[0] if known and isinstance(known[0], int) else random.SystemRandom().randrange(2**31)
+
+    def _line(self, turn: Turn, place: Mapping[str, int]) -> Line:
+        """Runs one repetition."""
+        experiment = self.document.experiment
+        started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        ended = self._run(turn.cell)
+        report = ended.report
+        metrics: dict[str, float] = report.get("metrics", {})
+        error = report.get("error") or _failure(ended, experiment.timeout)
+        if error is None:
+            try:
+                output = ended.output.encode()[report["output_from"] :].decode(errors="replace")
+                metrics = collected(experiment.metrics, output, metrics)
+            except Problem as problem:
+                error = {**problem.diagnostic().to_json(), "text": str(problem.diagnostic())}
+        code = report.get("command_code")
+        units = {name: metric.unit for name, metric in experiment.metrics.items() if metric.unit}
+        return {
+            "experiment": {"name": self.document.name, "digest": self.document.digest, **place},
+            "cell": {"vary": dict(turn.cell.vary), "env": dict(turn.cell.env)},
+            "repetition": turn.repetition,
+            "started": started,
+            "seconds": round(ended.seconds, 6),
+            "times": report.get("times", {}),
+            "result": OK if error is None else FAILED,
+            "exit_code": ended.exit_code if code is None else code,
+            "error": error,
+            "stderr": ended.errors[-_SHOWN:] if error is not None else "",
+            "metrics": metrics,
+            "units": {**report.get("units", {}), **units},
+            "plan": report.get("plan", {}),
+            "provenance": report.get("provenance", {}),
+        }
+
+    def _run(self, cell: Cell) -> Ended:
+        document, experiment = self.document, self.document.experiment
+        folder = document.folder.resolve()
+        holder = f"experiment-{os.getpid()}" if experiment.run is not None else ""
+        job = Job(
+            plan=str(folder / experiment.plan),
+            variables=document.variables(cell),
+            locked=None if experiment.locked is None else str(folder / experiment.locked),
+            runtime=self._settings.runtime,
+            machine=self._settings.machine,
+            folder=str(folder),
+            warmup=experiment.warmup,
+            inside=experiment.inside,
+            measure=None if experiment.measure is None else [*experiment.measure],
+            run=experiment.run,
+            holder=holder,
+            anonymous=self._settings.anonymous,
+        )
+        self._process = CellProcess(vars(job), document.environment(cell), folder)
+        try:
+            return self._process.wait(experiment.timeout)
+        finally:
+            self._process = None
+            if holder:
+                with contextlib.suppress(Exception):  # its files are replaced by the next holder of this name
+                    names.remove_leftovers(holder)
+
+
+def _key_of(line: Line) -> str:
+    return Cell(line["cell"]["vary"], line["cell"]["env"]).key
+
+
+def _failure(ended: Ended, timeout_s: float) -> dict[str, Any] | None:
+    why = failure(ended, timeout_s)
+    if not why:
+        return None
+    diagnostic = Diagnostic("HP462", "the repetition failed", why=why)
+    return {**diagnostic.to_json(), "text": str(diagnostic)}
+
+
+def _changed(results: Results, why: str) -> PlanError:
+    hint = "-o names another file for new results"
+    return PlanError(Diagnostic("HP461", f"these results cannot be resumed: {results.path}", why=why, hint=hint))
+
+
+def default_results(path: str) -> str:
+    """Where the results of an experiment file are: beside it."""
+    return str(Path(path).parent / f"{Path(path).name.partition('.')[0]}.results.jsonl")

@@ -1,0 +1,286 @@
+"""Running an experiment: one line for each repetition, whatever it does and whenever the run is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hipplan.errors import PlanError
+from hipplan.experiment import results
+from hipplan.holders.names import known
+from tests.cli.conftest import command
+from tests.experiment.conftest import Write, experiment, lines
+
+CODE = """
+import os, signal, subprocess, sys, time
+
+def work(layout):
+    size = layout["a"].size
+    print("size", size, "bytes")
+    if size == 8 << 20:
+        raise ValueError("too large")
+    if size == 16 << 20:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return {"double": 2 * size}
+
+def slow(layout):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    open("pids", "a").write(f"{os.getpid()} {child.pid} ")
+    if layout["a"].size == 4 << 20:
+        time.sleep(1000)
+"""
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, or only its parent has not asked for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    while not all(map(is_gone, pids)):
+        time.sleep(0.01)
+
+
+def repetitions(path: Path) -> Counter[tuple[str, int]]:
+    return Counter((json.dumps(line["cell"]), line["repetition"]) for line in lines(path))
+
+
+def test_each_repetition_is_a_line_and_a_failure_is_one(write: Write) -> None:
+    path = write(
+        "vary: {size: [4MiB, 8MiB, 16MiB]}\nrepeat: 1\norder: written\nseed: 3\ninside: measured:work\n"
+        "metrics: {size: {match: 'size (.*) bytes', unit: B}, double: {}}\n",
+        CODE,
+    )
+
+    assert experiment("run", path) == 4
+    good, raised, killed = lines(path)
+    assert good["metrics"] == {"size": 4 << 20, "double": 8 << 20} and good["units"] == {"size": "B"}
+    assert (good["result"], good["exit_code"], good["error"]) == ("ok", 0, None)
+    assert good["experiment"]["seed"] == 3 and good["experiment"]["position"] == 0
+    assert good["plan"]["verified"] and good["plan"]["checks"] > 0 and len(good["plan"]["digest"]) == 64
+    assert good["plan"]["digest"] != raised["plan"]["digest"]
+    assert (raised["result"], raised["exit_code"]) == ("failed", 1)
+    assert raised["error"]["code"] == "HP462" and raised["error"]["why"] == "ValueError: too large"
+    assert "Traceback" in raised["stderr"] and raised["metrics"] == {}
+    assert (killed["exit_code"], killed["error"]["why"]) == (128 + signal.SIGSEGV, "it was ended by SIGSEGV")
+
+
+def test_a_plan_that_the_machine_cannot_hold_is_a_failed_repetition(write: Write) -> None:
+    path = write("vary: {size: [900GiB]}\nrepeat: 1\ninside: measured:work\n", CODE)
+
+    assert experiment("run", path) == 4
+    assert [(line["error"]["code"], line["exit_code"]) for line in lines(path)] == [("HP301", 3)]
+
+
+def test_a_late_repetition_is_killed_with_all_that_it_started(write: Write) -> None:
+    path = write("repeat: 1\ntimeout: 5\ninside: measured:slow\n", CODE)
+
+    assert experiment("run", path) == 4
+    assert lines(path)[0]["error"]["why"] == "it took longer than 5 s"
+    pids = [int(pid) for pid in Path("pids").read_text().split()]
+    assert len(pids) == 2
+    wait_until_gone(pids)
+
+
+def test_what_a_repetition_leaves_running_is_killed(write: Write) -> None:
+    path = write("vars: {size: 8MiB}\nrepeat: 1\ninside: measured:slow\n", CODE)
+
+    assert experiment("run", path) == 0
+    wait_until_gone([int(pid) for pid in Path("pids").read_text().split()])
+
+
+def test_output_of_warmups_does_not_count(write: Write) -> None:
+    code = "def work(layout, calls=[]):\n    calls.append(1)\n    if len(calls) < 3: print('x 1')\n"
+    path = write("repeat: 1\nwarmup: 2\ninside: measured:work\nmetrics: {x: 'x (.)'}\n", code)
+
+    assert experiment("run", path) == 4
+    assert lines(path)[0]["error"]["summary"] == "there is no metric 'x'"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def work(layout): return {'x': float('nan')}", "'x' is not a finite number: nan"),
+        ("def work(layout): return 3", "the function must return a mapping of names to numbers, or nothing"),
+        ('def work(layout): print(\'{"x": "1"}\')', "there is no metric 'x'"),
+    ],
+)
+def test_a_metric_must_be_a_number(write: Write, code: str, said: str) -> None:
+    path = write("repeat: 1\ninside: measured:work\nmetrics: {x: {}}\n", code)
+
+    assert experiment("run", path) == 4
+    assert lines(path)[0]["error"]["summary"] == said
+
+
+@pytest.mark.parametrize(
+    "what", ["inside: measured:wrk", "inside: nomodule:work", "run: [./no]", "run: [no-such-command]"]
+)
+def test_what_is_missing_is_said_before_the_first_repetition(
+    write: Write, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(f"{what}\n", "def work(layout): pass\n")
+
+    assert experiment("run", path) == 2
+    assert experiment("run", path, "--dry-run") == 2
+    assert capsys.readouterr().err.count(f"{path}:3:") == 2
+    assert not path.with_name("e.results.jsonl").exists()
+
+
+def test_a_command_attaches_and_has_the_places_of_objects(write: Write) -> None:
+    code = (
+        "import hipplan, json, os\n"
+        "with hipplan.attach() as layout:\n"
+        "    layout.fill('a', 3)\n"
+        "    print(json.dumps({'right': int(hex(layout['a'].address) == os.environ['HIPPLAN_ADDRESS_a']),\n"
+        "        'size': int(os.environ['HIPPLAN_SIZE_a']), 'wanted': int(os.environ['HIPPLAN_VAR_size'])}))\n"
+    )
+    path = write(f"vars: {{size: {4 << 20}}}\nrepeat: 1\nrun: [python3, measured.py]\n", code)
+    script = path.with_name("python3")
+    script.write_text(f'#!/bin/sh\nexec {command()[0]} "$@"\n')
+    script.chmod(0o755)
+    path.write_text(path.read_text().replace("python3", "./python3", 1))
+
+    assert experiment("run", path) == 0, lines(path)
+    (line,) = lines(path)
+    assert line["metrics"] == {"right": 1, "size": 4 << 20, "wanted": 4 << 20}
+    assert line["plan"]["verified"] and len(line["plan"]["program"]) == 64
+    assert not [name for name, _, _ in known() if name == f"experiment-{os.getpid()}"]
+
+
+def test_a_command_that_fails_is_a_failed_repetition(write: Write) -> None:
+    path = write("repeat: 1\nrun: [sh, -c, 'echo wrong >&2; exit 7']\n")
+
+    assert experiment("run", path) == 4
+    (line,) = lines(path)
+    assert (line["exit_code"], line["error"]["summary"]) == (7, "the command ended with exit code 7")
+    assert line["stderr"].endswith("wrong\n")
+
+
+def test_killed_at_any_line_it_resumes_and_no_repetition_has_two_lines(write: Write) -> None:
+    path = write("vary: {size: [4MiB, 12MiB]}\nrepeat: 2\nwarmup: 0\ninside: measured:work\n", CODE)
+    file = path.with_name("e.results.jsonl")
+    wanted = random.randrange(1, 4)
+    run = subprocess.Popen(command("experiment", "run", path), stdout=subprocess.DEVNULL)
+    while not file.exists() or file.read_bytes().count(b"\n") < wanted:
+        assert run.poll() is None
+        time.sleep(0.01)
+    run.kill()
+    run.wait()
+    before = file.read_bytes()
+    file.write_bytes(before + before[: random.randrange(1, before.index(b"\n"))])  # torn, as by a kill within the write
+
+    assert experiment("resume", path) == 0
+    assert file.read_bytes().startswith(before)
+    assert set(repetitions(path).values()) == {1} and len(repetitions(path)) == 4
+    assert len({line["experiment"]["seed"] for line in lines(path)}) == 1
+    assert sorted(line["experiment"]["position"] for line in lines(path)) == [0, 1, 2, 3]
+
+    after = file.read_bytes()
+    assert experiment("resume", path) == 0
+    assert file.read_bytes() == after
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_repetition_ends_with_the_run(write: Write, number: signal.Signals) -> None:
+    path = write("repeat: 1\ninside: measured:slow\n", CODE)
+    run = subprocess.Popen(command("experiment", "run", path), stdout=subprocess.DEVNULL)
+    pids = Path("pids")
+    while not pids.exists() or len(pids.read_text().split()) < 2 or not pids.read_text().endswith(" "):
+        assert run.poll() is None
+        time.sleep(0.01)
+    run.send_signal(number)
+
+    assert run.wait() in (-number, 128 + number)
+    wait_until_gone([int(pid) for pid in pids.read_text().split()])
+    assert path.with_name("e.results.jsonl").read_bytes() == b""
+
+
+def synthetic(number: int) -> results.Line:
+    return {
+        "experiment": {}, "cell": {"vary": {"a": number}, "env": {}}, "repetition": 0, "result": "ok", "metrics": {},
+        "units": {}, "plan": {}, "provenance": {},
+    }  # fmt: skip
+
+
+def test_a_torn_line_is_dropped_wherever_it_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with results.opened(str(path), resume=False) as file:
+        for number in range(3):
+            file.append(synthetic(number))
+    whole = path.read_bytes()
+    for end in range(0, len(whole) + 1, 7):
+        path.write_bytes(whole[:end])
+        with results.opened(str(path), resume=True) as file:
+            kept = whole[:end].count(b"\n")
+            assert [line["cell"]["vary"]["a"] for line in file.lines] == list(range(kept))
+            file.append(synthetic(9))
+        assert [line["cell"]["vary"]["a"] for line in results.read(str(path))] == [*range(kept), 9]
+
+
+def test_a_line_is_not_there_if_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.jsonl"
+    with results.opened(str(path), resume=False) as file:
+        file.append(synthetic(0))
+        before = path.read_bytes()
+        write = os.write
+        monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:10]))
+        with pytest.raises(PlanError, match="HP413"):
+            file.append(synthetic(1))
+
+        assert path.read_bytes() == before
+
+
+def test_results_are_never_written_over_and_by_one_run_at_a_time(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write("repeat: 1\ninside: measured:work\n", CODE)
+    file = path.with_name("e.results.jsonl")
+    with results.opened(str(file), resume=False) as opened:
+        assert experiment("run", path) == 2
+        assert "another run of an experiment is writing to it" in capsys.readouterr().err
+        opened.append(synthetic(0))
+
+    assert experiment("run", path) == 2
+    assert "HP461" in capsys.readouterr().err
+    assert len(lines(path)) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["x\n", "[]\n", '{"event": "apply"}\n', '{"event": "repetition", "format_version": 1}\n']
+)
+def test_what_are_no_results_is_refused(write: Write, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("inside: measured:work\n", CODE)
+    path.with_name("e.results.jsonl").write_text(text)
+
+    assert experiment("resume", path) == 2
+    assert "HP461" in capsys.readouterr().err
+    assert path.with_name("e.results.jsonl").read_text() == text
+
+
+def test_more_repetitions_resume_and_another_measurement_does_not(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "def work(layout): pass\n"
+    assert experiment("run", path := write("repeat: 1\ninside: measured:work\n", code)) == 0
+    write("repeat: 2\nname: other\ninside: measured:work\n", code)
+    assert experiment("resume", path) == 0
+    assert len(lines(path)) == 2
+
+    write("repeat: 2\nwarmup: 3\ninside: measured:work\n", code)
+    assert experiment("resume", path) == 2
+    assert "what they measured is not what the file says now" in capsys.readouterr().err
+    write("repeat: 2\ninside: measured:work\n", code, plan="hipplan: 1\nregions: {a: {size: 2MiB}}\n")
+    assert experiment("resume", path) == 2
+    assert "the plan has changed since" in capsys.readouterr().err
+    assert len(lines(path)) == 2
