@@ -29,6 +29,8 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--library", metavar="FILE", type=not_empty, help=about)
     parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to simulate, such as 6.3 or 7.2")
     parser.add_argument("--fail", metavar="RULES", help=_FAIL)
+    about = "with --library: a launch of a kernel is hipErrorNotSupported, and not a Success that does nothing"
+    parser.add_argument("--refuse-kernels", action="store_true", help=about)
     parser.add_argument("--trace", metavar="FILE", help="append a JSON line per call to a file")
     parser.set_defaults(rest=[])
 
@@ -64,13 +66,18 @@ def _on_library(command: list[str], given: Namespace) -> int:
     except ValueError as error:
         raise WrongUsage(f"--fail: {error}") from None
     print_notice(without_gpu.NOTICE)
-    return without_gpu.run(command, library, machine, {} if given.fail is None else {"KFDSIM_FAIL": given.fail})
+    variables = {} if given.fail is None else {"KFDSIM_FAIL": given.fail}
+    if given.refuse_kernels:
+        variables["KFDSIM_REFUSE_KERNELS"] = "1"
+    return without_gpu.run(command, library, machine, variables)
 
 
 def _on_simulator(command: list[str], given: Namespace) -> int:
     from hipplan.machines.simulator import refusal
     from hipplan.machines.simulator import run as simulate
 
+    if given.refuse_kernels:
+        raise WrongUsage("--refuse-kernels: it is for --library; the simulator refuses every launch anyway")
     options = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
     variables = {name: value for name, value in options.items() if value is not None}
     profile = _profile(given.machine, given.hip_version)

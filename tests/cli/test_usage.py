@@ -98,6 +98,13 @@ def test_a_simulator_that_cannot_start_runs_no_program(
     assert not (tmp_path / "ran").exists()
 
 
+def test_refuse_kernels_is_for_a_library(hipplan: Run) -> None:
+    done = hipplan("sim", "--refuse-kernels", "--", "true")
+
+    assert done.returncode == 2
+    assert "--refuse-kernels: it is for --library; the simulator refuses every launch anyway" in done.stderr
+
+
 def test_to_look_whether_the_simulator_starts_leaves_no_trace(tmp_path: Path, hipplan: Run) -> None:
     ledger, trace = tmp_path / "ledger", tmp_path / "trace"
     done = hipplan("sim", "--trace", trace, "--", "true", env={"HIPSIM_LEDGER_AT_EXIT": str(ledger)})

@@ -90,6 +90,44 @@ def test_faults_reach_the_program(sim: Command) -> None:
     assert ran.stdout == "5\n"
 
 
+LAUNCH = """
+import ctypes
+hip = ctypes.CDLL("libamdhip64.so.7")
+hip.hipGetDeviceCount(ctypes.byref(ctypes.c_int()))
+print(hip.hipLaunchKernel(None, 1), hip.hipPeekAtLastError(), hip.launches_done())
+"""
+LINKED = """
+#include <stdio.h>
+int hipLaunchKernel(void*, int), hipPeekAtLastError(void), launches_done(void), hipGetDeviceCount(int*);
+int main(void) {
+  int count;
+  const int code = hipLaunchKernel(0, 1); /* the program's first call */
+  hipGetDeviceCount(&count);
+  printf("%d %d %d\\n", code, hipPeekAtLastError(), launches_done());
+}
+"""
+
+
+def test_launches_are_refused_on_demand(sim: Command) -> None:
+    assert sim(code=LAUNCH).stdout == "0 0 1\n"
+
+    ran = sim("--refuse-kernels", code=LAUNCH)
+    assert ran.stdout == "801 801 0\n"
+    assert "1 launches of kernels were refused: there is no GPU" in ran.stderr
+
+
+def test_the_first_call_of_a_linked_program_is_refused_if_it_is_a_launch(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(LINKED)
+    compile_it = [os.environ.get("CC", "cc"), tmp_path / "program.c", library, "-o", tmp_path / "program"]
+    subprocess.run([*compile_it, f"-Wl,-rpath-link,{library.parent}"], check=True)
+    whole = [sys.executable, "-m", "hipplan", "sim", "--library", str(library)]
+    outcomes = [
+        subprocess.run([*whole, *option, "--", tmp_path / "program"], capture_output=True, text=True).stdout
+        for option in ([], ["--refuse-kernels"])
+    ]
+    assert outcomes == ["0 0 1\n", "801 801 0\n"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [

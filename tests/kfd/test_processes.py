@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 from ..conftest import not_under_tsan
@@ -380,8 +381,7 @@ print(os.getpid())
     assert (left["events"], len(left["queues"]), left["descriptors"]) == (1, 1, 1)
 
 
-def test_a_kernel_of_the_program_s_own_is_reported_and_not_run(program: Program) -> None:
-    ran = program("""
+LAUNCHES = """
 driver = Driver()
 queue = Queue(driver, kind=COMPUTE_AQL)
 for _ in range(3):
@@ -389,9 +389,24 @@ for _ in range(3):
     queue.submit(dispatch, 1)
 queue.wait()
 print(libc.kfdsim_kernels_not_run())
-""")
+"""
+
+
+def test_a_kernel_of_the_program_s_own_is_reported_and_not_run(program: Program) -> None:
+    ran = program(LAUNCHES)
+
     assert ran.stdout == "3\n"
     assert ran.stderr.count("is not run: there is no GPU") == 1
+    assert "3 launches of kernels were not run: there is no GPU" in ran.stderr.splitlines()[-1]
+
+
+def test_where_launches_are_refused_a_kernel_that_comes_to_a_queue_is_a_fault(program: Program) -> None:
+    ended = program(LAUNCHES, check=False, KFDSIM_REFUSE_KERNELS="1")
+    assert (ended.returncode, ended.stdout) == (-signal.SIGABRT, "")
+    assert "is not run: there is no GPU" in ended.stderr
+
+    assert program(LAUNCHES, KFDSIM_REFUSE_KERNELS="1", KFDSIM_ON_FAULT="count").stdout == "3\n"
+    assert program(LAUNCHES, KFDSIM_REFUSE_KERNELS="0").stdout == "3\n"
 
 
 def test_a_program_that_does_not_ask_for_the_driver_sees_nothing_of_it(program: Program, tmp_path: Path) -> None:

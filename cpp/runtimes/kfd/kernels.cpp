@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "launches.hpp"
 #include "log.hpp"
 #include "machine.hpp"
 #include "page_tables.hpp"
@@ -214,11 +215,13 @@ std::string name_of(u64 object) {
   return name.substr(0, name.rfind(".kd"));
 }
 
-// Reports each kernel once; a program may launch it a million times.
+// Reports each kernel once; a program may launch it a million times. Where launches are refused, it was
+// launched by a function that is not: hipGraphAddNode adds nodes of all kinds.
 void not_run(const std::string& name) {
   machine().kernels_not_run++;
   static auto& reported = *new std::set<std::string>;
   log(reported.insert(name).second ? 0 : 1, "kernel '%s' is not run: there is no GPU", name.c_str());
+  if (launches_are_refused()) end_after_fault();
 }
 
 // Returns false for a kernel of the program's.

@@ -4,6 +4,7 @@
 
 #include "events.hpp"
 #include "hip/ledger_text.hpp"
+#include "log.hpp"
 #include "machine.hpp"
 #include "memory.hpp"
 #include "queues.hpp"
@@ -117,15 +118,23 @@ void write_queues(writer& out) {
   out.number("descriptors", descriptors);
   out.number("page_faults", machine().page_faults);
   out.number("kernels_not_run", machine().kernels_not_run);
+  out.number("kernels_refused", machine().kernels_refused);
 }
 
 bool wanted_at_exit = false;
 
 // After the program's exit handlers, in which AMD's libraries still free objects.
 [[gnu::destructor]] void at_exit() {
-  if (!wanted_at_exit || !opened()) return;  // a forked child that has not used the driver owns nothing
+  if (!opened()) return;  // a forked child that has not used the driver owns nothing
   const std::lock_guard lock(mutex());
-  hip::write_ledger("kfdsim", "KFDSIM_LEDGER_AT_EXIT", ledger());
+  if (const u64 launches = machine().kernels_not_run)
+    log(0,
+        "%llu launches of kernels were not run: there is no GPU. KFDSIM_REFUSE_KERNELS=1 makes them errors",
+        static_cast<unsigned long long>(launches));
+  if (const u64 launches = machine().kernels_refused)
+    log(0, "%llu launches of kernels were refused: there is no GPU",
+        static_cast<unsigned long long>(launches));
+  if (wanted_at_exit) hip::write_ledger("kfdsim", "KFDSIM_LEDGER_AT_EXIT", ledger());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "faults.hpp"
 #include "hip/parse.hpp"
 #include "ioctls.hpp"
+#include "launches.hpp"
 #include "log.hpp"
 #include "machine.hpp"
 #include "managed.hpp"
@@ -80,7 +81,8 @@ Function* next(const char* name) {
 
 int open_driver_checked(int driver) {
   const std::pair<const char*, std::string> settings[] = {{"KFDSIM_FAIL", wrong_rules()},
-                                                          {"KFDSIM_MEMORY_LIMIT", wrong_limit()}};
+                                                          {"KFDSIM_MEMORY_LIMIT", wrong_limit()},
+                                                          {"KFDSIM_REFUSE_KERNELS", refuse_launches()}};
   for (const auto& [name, wrong] : settings) {
     if (wrong.empty()) continue;
     log(0, "cannot start: %s: %s", name, wrong.c_str());

@@ -7,6 +7,7 @@
 //   queues.*     aql.cpp and sdma.cpp: packets     kernels.*      the kernels that AMD's libraries launch
 //   machine.*    the GPUs and all that is alive    memory.*       physical memory, shared between processes
 //   page_tables.*  what a GPU can access           faults.*       rules of KFDSIM_FAIL
+//   launches.*  KFDSIM_REFUSE_KERNELS
 //   program_memory.*  the program's own memory     backing.*      what this machine itself can back
 //   ledger.*, tools.cpp   kfdsim.h
 //
@@ -135,6 +136,7 @@ struct machine_state {
   std::map<u32, drm_import*> imports;
   u64 page_faults = 0;
   u64 kernels_not_run = 0;
+  u64 kernels_refused = 0;
 
   /// Bytes of each GPU that the kernel reserves for page tables.
   [[nodiscard]] u64 page_tables_take() const;

@@ -18,8 +18,7 @@ reached page_fault(u32 gpu, u64 address, right needed, const char* why) {
   log(0, "Memory access fault by GPU %u (%s, gpu_id %u) on address %#llx. It may not %s: %s.", gpu,
       here.gpus[gpu].name.c_str(), here.gpus[gpu].id, static_cast<unsigned long long>(address),
       needed == right::write ? "write" : "read", why);
-  const char* wanted = std::getenv("KFDSIM_ON_FAULT");
-  if (!wanted || std::strcmp(wanted, "count") != 0) std::abort();
+  end_after_fault();
   return {nullptr, 0, nullptr, 0};
 }
 
@@ -38,6 +37,11 @@ bool is_backed(u32 gpu, u64 address, const reached& target, u64 size) {
 }
 
 }  // namespace
+
+void end_after_fault() {
+  const char* wanted = std::getenv("KFDSIM_ON_FAULT");
+  if (!wanted || std::strcmp(wanted, "count") != 0) std::abort();
+}
 
 reached reach(u32 gpu, u64 address, u64 wanted, right needed) {
   const auto& table = machine().page_tables[gpu];

@@ -16,6 +16,8 @@ struct reached {
 };
 /// A page fault ends the process as on hardware, or is counted with KFDSIM_ON_FAULT=count.
 [[nodiscard]] reached reach(u32 gpu, u64 address, u64 wanted, right needed);
+/// What a GPU's fault does to the process.
+void end_after_fault();
 /// The same for bytes that lie together, at a multiple of `alignment`; null: a page fault.
 [[nodiscard]] char* reach_all(u32 gpu, u64 address, u64 size, right needed, u64 alignment = 1);
 template <class T>
