@@ -11,8 +11,11 @@ from hipplan.cli.arguments import WrongUsage, print_notice
 
 
 def wanted(given: Namespace) -> bool:
-    """Whether the command must be run again with --without-gpu."""
-    return getattr(given, "without_gpu", False) and "KFDSIM_MACHINE" not in os.environ
+    """Whether the command must be run again with --without-gpu: not on a machine that it finds already, but for
+    --machine, which asks for another one.
+    """
+    found_already = "KFDSIM_MACHINE" in os.environ and getattr(given, "machine", None) is None
+    return getattr(given, "without_gpu", False) and not found_already
 
 
 def again(arguments: list[str], given: Namespace) -> int:

@@ -128,6 +128,15 @@ def test_the_first_call_of_a_linked_program_is_refused_if_it_is_a_launch(library
     assert outcomes == ["0 0 1\n", "801 801 0\n"]
 
 
+def test_a_machine_that_is_named_inside_another_one_is_not_dropped(library: Path) -> None:
+    outer = [sys.executable, "-m", "hipplan", "sim", "--library", str(library), "--machine", "mi210", "--"]
+    inner = [sys.executable, "-m", "hipplan", "apply", "plan.yaml", "--without-gpu", "--machine", "h200-1"]
+    ran = subprocess.run([*outer, *inner], capture_output=True, text=True)
+
+    assert ran.returncode == 3
+    assert "the machine h200-1 cannot be simulated for AMD's library" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
