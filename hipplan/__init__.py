@@ -11,9 +11,9 @@ needs no compiled part.
 
 from __future__ import annotations
 
-import os
-from _thread import RLock
 from importlib import import_module
+
+from hipplan import forks
 
 # typing is slow to import, and this file comes before the command can look at signals.
 TYPE_CHECKING = False
@@ -117,23 +117,7 @@ _WHERE = {
 """Modules; what has none here is in `errors`."""
 
 
-_loading = RLock()
-_FORK_WAITS_S = 10.0
-
-
-def _before_fork() -> None:
-    """A child has none of the other threads: what one of them is importing could never be imported there."""
-    _loading.acquire(timeout=_FORK_WAITS_S)
-
-
-def _after_fork() -> None:
-    try:
-        _loading.release()
-    except RuntimeError:  # the wait was useless
-        return
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+forks.no_child_waits_for_threads_of_its_parent()
 
 
 def __dir__() -> list[str]:
@@ -142,11 +126,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    with _loading:
-        return _found(name)
-
-
-def _found(name: str) -> Any:
     if name == "_core":
         return _compiled_part()
     if name not in __all__:

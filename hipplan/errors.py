@@ -269,6 +269,10 @@ class RuntimeUnavailable(HipplanError):
     exit_code = ExitCode.MACHINE
 
 
+class ImportRefused(RuntimeUnavailable, ImportError):
+    """This process was forked while another thread was importing the module, which cannot be imported again here."""
+
+
 class SettingError(RuntimeUnavailable):
     """The name of a runtime or an environment variable has an invalid value. No runtime was opened."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, SettingError, suggest
+from hipplan.forks import HINT
 from hipplan.machines import drivers
 from hipplan.machines.family import Family, family_of
 from hipplan.machines.libraries import open_amd, open_library, were_opened_elsewhere
@@ -88,9 +89,8 @@ def _wrong_setting(variable: str, why: str, hint: str = "") -> SettingError:
 def _chosen(wanted: str, machine: Machine | None) -> Chosen:
     if were_opened_elsewhere():
         why = "HIP and CUDA work only in the process that initialised them, not in a forked child"
-        hint = 'start a new process (multiprocessing: "spawn"), or fork before the first use'
         raise RuntimeUnavailable(
-            Diagnostic("HP407", "this process was forked from one that had opened a runtime", why=why, hint=hint)
+            Diagnostic("HP407", "this process was forked from one that had opened a runtime", why=why, hint=HINT)
         )
     if wanted == "sim":
         return _chosen_simulator(machine)

@@ -24,30 +24,81 @@ del layout
     assert "'table'" in err
 
 
-def test_a_fork_in_the_middle_of_the_first_import_waits_for_its_end() -> None:
-    """Else what another thread was importing can never be imported in the child, which waits for ever."""
-    done = subprocess.run([sys.executable, "-c", """
-import os, signal, sys, threading, time
+def in_child_of(begin: str, script: str) -> str:
+    """What a child says that was forked while another thread was at `begin`, and whether that thread goes on then.
+
+    The thread calls pause(), which returns only when the child has ended: a fork that waited would hang.
+    """
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", f"""
+import os, signal, sys, threading
 import hipplan
-begun = threading.Event()
-class Slow:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "hipplan.language.resolve":
-            begun.set()
-            time.sleep(0.3)
-sys.meta_path.insert(0, Slow)
-threading.Thread(target=lambda: hipplan.load).start()
-begun.wait()
+paused, ended = threading.Event(), threading.Event()
+def pause():
+    paused.set()
+    ended.wait()
+{begin}
+thread = threading.Thread(target=first_use)
+thread.start()
+paused.wait()
 child = os.fork()
 if child == 0:
     signal.alarm(300)
-    hipplan.load({"hipplan": 1})
+    try:
+        {script}
+        print("works", flush=True)
+    except ImportError as error:
+        print(error, flush=True)
     os._exit(42)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set()
+thread.join()
+hipplan.load({{"hipplan": 1}})
+sys.exit(code)
 """], capture_output=True, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (42, "")
+    return done.stdout
 
-    assert done.returncode == 42, done.stderr
+
+@pytest.mark.parametrize(
+    ("imported", "begin"),
+    [
+        ("ast", "hipplan.api"),  # hipplan.errors needs it
+        ("yaml.reader", "error[HP407]: hipplan.api"),
+        ("hipplan.language.resolve.names", "error[HP407]: hipplan.api"),
+    ],
+)
+def test_what_another_thread_was_importing_cannot_be_imported_in_a_forked_child(imported: str, begin: str) -> None:
+    """Python keeps that module locked there for ever, and half of it may be missing."""
+    script = f"""
+forked_by = threading.get_ident()
+def wait_in_import(event, arguments):
+    if event == "import" and arguments[0] == {imported!r} and threading.get_ident() != forked_by:
+        pause()
+sys.addaudithook(wait_in_import)
+def first_use():
+    hipplan.apply
+"""
+    answer = in_child_of(script, "hipplan.apply")
+
+    assert answer.startswith(f"{begin} cannot be imported in this process")
+    assert "it was forked while another thread of its parent was importing that module" in answer
+    assert "fork before the first use" in answer
+
+
+def test_a_child_reads_plans_whatever_model_another_thread_was_building() -> None:
+    """pydantic builds a model at its first use, with a lock for all models."""
+    begin = """
+from typing import Annotated, Any
+from pydantic import BaseModel, GetPydanticSchema
+def schema(kind, handler):
+    pause()
+    return handler(int)
+class Model(BaseModel, defer_build=True):
+    number: Annotated[Any, GetPydanticSchema(schema)]
+def first_use():
+    Model(number=1)
+"""
+    assert in_child_of(begin, 'hipplan.load({"hipplan": 1})') == "works\n"
 
 
 @pytest.mark.parametrize("where", ["hipDeviceSynchronize", "hipMemUnmap"])

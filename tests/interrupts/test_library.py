@@ -428,7 +428,8 @@ assert os.wait()[1] == 0
 assert layout.runtime.read(address, 4) == b"kept"
 print(layout.close().count)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    warning = "ignore:This process:DeprecationWarning"  # of Python 3.12 on, about threads that the driver has, too
+    done = subprocess.run([sys.executable, "-W", warning, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stderr == ""
     assert int(done.stdout) == 13
