@@ -76,7 +76,7 @@ def apply(
         known = loaded(plan, vars, None if agreement is None else agreement.rank)
         profile = None if machine is None else load_machine(machine)
         lock = None if locked is None else Locked(locked)
-        with recording(record, known) as recorder:
+        with recording(record, known, locked=locked) as recorder:
             passed = bindings_for(known, bind)
             chosen = choose(runtime, profile)
             program = _prepared(known, chosen, profile, lock)

@@ -72,6 +72,8 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     about = "record each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
+    about = "with --record: without what names this host, its user, paths, serial numbers of devices, and the commit"
+    parser.add_argument("--anonymous", action="store_true", help=about)
     about = "apply together with other ranks, all or none: torch, mpi, or a new folder that all ranks share"
     parser.add_argument("--group", metavar="torch|mpi|DIR", type=not_empty, help=about)
     about = "with --group: how many seconds a rank that is ready waits for the others (default: 60)"
@@ -145,7 +147,10 @@ def _prepared(
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
-    with recording(given.record, plan) as record, at_end(partial(_record_end, record, plan)):
+    with (
+        recording(given.record, plan, locked=given.locked, anonymous=given.anonymous) as record,
+        at_end(partial(_record_end, record, plan)),
+    ):
         chosen = choose(given.runtime, profile)
         print_notice(chosen.notice)
         program = prepare(plan, chosen, profile)

@@ -47,7 +47,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help=about)
     about = "the file of results (default: beside FILE, named .results.jsonl)"
     parser.add_argument("-o", "--output", metavar="RESULTS", type=not_empty, help=about)
-    about = "leave host name, user, paths, and serial numbers of devices out of the results"
+    about = "leave what names the host, its user, paths, serial numbers and the commit out of the results"
     parser.add_argument("--anonymous", action="store_true", help=about)
     machine_option(parser)
     runtime_option(parser)

@@ -12,14 +12,14 @@ from typing import Any
 from hipplan.errors import Diagnostic, HipplanError, Problem
 from hipplan.experiment import command, inside
 from hipplan.experiment.job import Job, Report
+from hipplan.experiment.provenance import note_failure
 from hipplan.files import strict_json
 
 
 def main() -> None:
     """Does the job on standard input, reports to the descriptor that is the argument, and ends the process."""
-    descriptor = int(sys.argv[1])
     job = Job(**strict_json.loads(_taken_over_stdin()))
-    report, code = Report(), 1
+    report, code = Report(int(sys.argv[1])), 1
     try:
         code = (command.run if job.run else inside.run)(job, report)
     except Problem as problem:
@@ -31,18 +31,14 @@ def main() -> None:
         traceback.print_exc()
         what = f"{type(error).__name__}: {error}"[:1000]
         _fail(report, Diagnostic("HP462", "the repetition raised an exception", why=what))
-    _write(descriptor, strict_json.dumps(vars(report)).encode())
+    if report.error is not None:
+        note_failure(report, job)
+    report.save()
     sys.exit(code)
 
 
 def _fail(report: Report, diagnostic: Diagnostic) -> None:
     report.error = {**diagnostic.to_json(), "text": str(diagnostic)}
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
 
 
 def _taken_over_stdin() -> bytes:

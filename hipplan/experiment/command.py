@@ -19,10 +19,12 @@ from typing import IO
 from hipplan.errors import Diagnostic, ExitCode, HeldError, Problem
 from hipplan.experiment.document import text_of
 from hipplan.experiment.job import Job, Report
-from hipplan.experiment.provenance import of_plan
+from hipplan.experiment.provenance import note
 from hipplan.holders import names
-from hipplan.holders.attaching import description
+from hipplan.holders.attaching import held_program
 from hipplan.language.loader import load
+from hipplan.machines.profiles import load_machine
+from hipplan.machines.runtimes import choose
 from hipplan.processes.command import this_command
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
@@ -40,8 +42,9 @@ def run(job: Job, report: Report) -> int:
     began = time.perf_counter()
     with _held(job):
         report.times["apply"] = time.perf_counter() - began
-        text, program = description(job.holder)
-        report.plan = of_plan(digest, text, job.locked, None)
+        program = held_program(job.holder)
+        profile = None if job.machine is None else load_machine(job.machine)
+        note(report, job, digest, program, choose(job.runtime, profile).runtime, None)
         environment = os.environ | variables(job, program)
         arguments = [program_of_command, *job.run[1:]]
         for _ in range(job.warmup):

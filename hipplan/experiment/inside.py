@@ -17,7 +17,7 @@ from hipplan.api import apply
 from hipplan.errors import ExitCode, Problem, suggest_or_list
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.metrics import numbers
-from hipplan.experiment.provenance import of_plan
+from hipplan.experiment.provenance import note
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 
@@ -29,7 +29,7 @@ def run(job: Job, report: Report) -> int:
     began = time.perf_counter()
     with apply(plan, runtime=job.runtime, machine=job.machine, locked=job.locked, answer=False) as layout:
         report.times["apply"] = time.perf_counter() - began
-        report.plan = of_plan(plan.digest, layout.program, job.locked, len(layout.checks))
+        note(report, job, plan.digest, layout.program, layout.runtime, len(layout.checks))
         if function is not None:
             _call(function, layout, job, report)
     return ExitCode.OK

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
+
+from hipplan.files import strict_json
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,10 @@ class Job:
 
 @dataclass
 class Report:
-    """What a repetition's process knows of it: JSON, as far as it came."""
+    """What a repetition's process knows of it, as far as it came."""
 
+    descriptor: int
+    """The file that it is saved to."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What a function returned, or hipplan measured."""
     units: dict[str, str] = field(default_factory=dict)
@@ -44,3 +49,11 @@ class Report:
     """The exit code of the command."""
     error: dict[str, Any] | None = None
     """The diagnostic of a failure."""
+
+    def save(self) -> None:
+        """Writes all of it, as JSON, over what was saved before."""
+        data = strict_json.dumps(vars(self)).encode()
+        at = 0
+        while at < len(data):
+            at += os.pwrite(self.descriptor, data[at:], at)
+        os.ftruncate(self.descriptor, len(data))

@@ -75,10 +75,9 @@ class CellProcess:
             seconds = time.monotonic() - self._began
             self.kill()  # also what is still in its group; before wait(), or the number could be another's
             code = self._process.wait()
-            report = _read(self._report)
             return Ended(
                 code if code >= 0 else 128 - code, late, _read(self._output), _read(self._errors),
-                strict_json.loads(report) if report else {}, seconds,
+                _saved(_read(self._report)), seconds,
             )  # fmt: skip
 
     def kill(self) -> None:
@@ -95,6 +94,14 @@ def failure(ended: Ended, timeout_s: float) -> str:
     if ended.exit_code > 128:
         return f"it was ended by {_signal(ended.exit_code - 128)}"
     return f"it ended with exit code {ended.exit_code}" if ended.exit_code != ExitCode.OK else ""
+
+
+def _saved(text: str) -> dict[str, Any]:
+    """A report; empty if the cell was killed while it saved it."""
+    try:
+        return dict(strict_json.loads(text))
+    except ValueError:
+        return {}
 
 
 def _signal(number: int) -> str:

@@ -135,13 +135,19 @@ class Runner:
             "times": report.get("times", {}),
             "result": OK if error is None else FAILED,
             "exit_code": ended.exit_code if code is None else code,
-            "error": error,
-            "stderr": ended.errors[-_SHOWN:] if error is not None else "",
+            "error": self._shown(error),
+            "stderr": ended.errors[-_SHOWN:] if error is not None and not self._settings.anonymous else "",
             "metrics": metrics,
             "units": {**report.get("units", {}), **units},
             "plan": report.get("plan", {}),
             "provenance": report.get("provenance", {}),
         }
+
+    def _shown(self, error: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Anonymous, an error has its code and summary alone: the rest may name paths."""
+        if error is None or not self._settings.anonymous:
+            return error
+        return {"code": error["code"], "summary": error["summary"]}
 
     def _run(self, cell: Cell) -> Ended:
         document, experiment = self.document, self.document.experiment

@@ -109,9 +109,9 @@ def attach(
         if chosen.kind != kind:
             why = f"the memory of '{name}' was made with the runtime {kind}, and this is {chosen.kind}"
             raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
-        held_program = written.read(description["program"])
-        program = held.attaching_program(held_program, discover(chosen, lambda _: ()), reply["access"], addresses)
-        attachment.read_only = held.read_only(held_program, reply["access"])
+        of_holder = written.read(description["program"])
+        program = held.attaching_program(of_holder, discover(chosen, lambda _: ()), reply["access"], addresses)
+        attachment.read_only = held.read_only(of_holder, reply["access"])
         attachment.allows = reply["allows"]
         allocations = held.imported_allocations(program)
         if len(allocations) != len(descriptors):
@@ -130,12 +130,11 @@ def attach(
     return layout
 
 
-def description(name: str) -> tuple[str, Program]:
-    """What a holder keeps: its program as text and as an object, with the addresses. Maps nothing. Raises HeldError."""
+def held_program(name: str) -> Program:
+    """The program that a holder keeps, with its addresses. Maps nothing. Raises HeldError."""
     with _attached(name, "plan", time.monotonic() + ANSWER_S) as (attachment, reply, _):
-        text = reply["made"]["program"]
         attachment.detach()
-        return text, written.read(text)
+        return written.read(reply["made"]["program"])
 
 
 def _profile(machine: Machine | str | os.PathLike[str] | None) -> Machine | None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import datetime
 import errno
 import fcntl
+import hashlib
 import io
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,8 @@ from hipplan.errors import RecordError
 from hipplan.files import strict_json
 from hipplan.files.output import opened_in_place, opened_stream, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
+from hipplan.machines.provenance import collect
+from hipplan.program import written
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.steps import Step
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hipplan")
 
+_FOLDERS = re.compile(r"(?:/[^\s/:'\"]+)+/|/(?=[^\s/]+\.\w)")
 Event = dict[str, Any]
 Owned = tuple[int, str, str]
 """Place in the order of creation; name; kind, size and address."""
@@ -44,8 +50,14 @@ class Recorder:
     Raises RecordError (HP413, HP416) if the file cannot be written; its old content stays until `begin`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, locked: str | os.PathLike[str] | None = None, anonymous: bool = False
+    ) -> None:
+        """locked: the lock that the program follows. anonymous: without what names the host, its user, paths, serial
+        numbers of devices, and the commit."""
         self.path = os.fspath(path)
+        self._locked = locked
+        self._anonymous = anonymous
         self._begun = False
         self._began_ns = monotonic_ns()
         """When the record began; other times count from there."""
@@ -74,26 +86,42 @@ class Recorder:
         """The first line. runtime: path, version and driver_version."""
         machine = None if program.measured is None else program.measured.model_dump(exclude_none=True)
         self._head(
-            plan=program.name,
-            source=program.source,
+            plan=self._text(program.name),
+            source=self._text(program.source),
             digest=program.digest,
             vars=program.variables,
-            machine=machine,
-            runtime=runtime,
+            machine=self._machine(machine),
+            runtime={**runtime, "path": self._text(str(runtime["path"]))},
             steps=len(from_nothing(program).all_steps),
+            program=written.digest(program),
+            lock=None if self._locked is None else hashlib.sha256(Path(self._locked).read_bytes()).hexdigest(),
+            provenance=collect(runtime, program.measured, anonymous=self._anonymous),
         )
+
+    def _text(self, text: str) -> str:
+        """Anonymous: without the folders of paths."""
+        return _FOLDERS.sub("", text) if self._anonymous else text
+
+    def _machine(self, machine: dict[str, Any] | None) -> dict[str, Any] | None:
+        if machine is None or not self._anonymous:
+            return machine
+        devices = [{key: value for key, value in device.items() if key != "uuid"} for device in machine["devices"]]
+        return {**machine, "name": "", "devices": devices, "sources": []}
 
     def refused(self, plan: LoadedPlan, error: BaseException) -> None:
         """The lines that an apply lacks when it fails, mostly before its first step."""
         if not self._begun:
             self._head(
                 plan=plan.plan.name or "",
-                source=plan.source_name,
+                source=self._text(plan.source_name),
                 digest=plan.digest,
                 vars=dict(plan.plan.vars),
                 machine=None,
                 runtime={},
                 steps=0,
+                program=None,
+                lock=None,
+                provenance=collect(None, None, anonymous=self._anonymous),
             )
         self.failed(error)
         self.end()
@@ -115,7 +143,9 @@ class Recorder:
         """One driver call and its result. began_ns: as of time.monotonic_ns()."""
         result = {"result": "ok"} if error is None else _failure(error)
         times = {"at_us": _us(began_ns - self._began_ns), "us": _us(took_ns)}
-        self._write("step", call=step.call, name=step.name, what=step.describe(), **times, retries=retries, **result)
+        self._write(
+            "step", call=step.call, name=step.name, what=self._text(step.describe()), **times, retries=retries, **result
+        )
 
     def changed(self, what: str) -> None:
         """The first line of a change in place. what: its description."""
@@ -129,7 +159,8 @@ class Recorder:
 
     def failed(self, error: BaseException) -> None:
         """Why it is rolled back. A failed driver call also has its own step line."""
-        self._write("failed", **_failure(error))
+        failure = _failure(error)
+        self._write("failed", **{key: self._text(value) if key == "why" else value for key, value in failure.items()})
 
     def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, began_ns: int) -> None:
         """What was released. before, after: what was owned before and after it, the latest last."""
@@ -193,12 +224,19 @@ class Recorder:
 
 
 @contextmanager
-def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator[Recorder | None]:
-    """A recorder for an apply of a plan, which also records why it was refused. None without a path.
+def recording(
+    path: str | os.PathLike[str] | None,
+    plan: LoadedPlan,
+    *,
+    locked: str | os.PathLike[str] | None = None,
+    anonymous: bool = False,
+) -> Iterator[Recorder | None]:
+    """A recorder for an apply of a plan, which also records why it was refused. None without a path. locked, anonymous:
+    as of Recorder.
 
     Raises RecordError (HP413, HP416).
     """
-    recorder = None if path is None else Recorder(path)
+    recorder = None if path is None else Recorder(path, locked=locked, anonymous=anonymous)
     try:
         yield recorder
     except BaseException as error:

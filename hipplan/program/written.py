@@ -6,7 +6,8 @@ written, with the place of each step in its plan.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+import hashlib
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -37,6 +38,14 @@ def write(program: Program) -> str:
     data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
     written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
+
+
+def digest(program: Program) -> str:
+    """sha256 of what the program makes: equal for equal driver calls, wherever the plan is and whatever else is on the
+    machine."""
+    making = tuple(replace(step, origin=None) for step in program.steps)
+    bare = replace(program, name="", source="", machine="", selectors={}, measured=None, warnings=(), steps=making)
+    return hashlib.sha256(write(bare).encode()).hexdigest()
 
 
 def read(text: str | bytes) -> Program:

@@ -37,6 +37,7 @@ def test_a_record_reports_plan_machine_versions_and_every_step(sim: Simulator, t
     assert record.complete
     head = record.head
     assert (head["plan"], head["digest"], head["vars"]) == ("n", digest, {"size": "2MiB"})
+    assert head["provenance"]["runtime"]["kind"] == "simulator" and len(head["program"]) == 64
     assert head["machine"]["name"] == "sim-2" and len(head["machine"]["devices"]) == 2
     assert set(head["runtime"]) == {"path", "version", "driver_version"}
     assert head["steps"] == len(record.of("step")) == 1
@@ -390,3 +391,16 @@ def test_a_hostile_record_cannot_reach_the_terminal(tmp_path: Path, hipplan: Run
     assert done.returncode == 0
     assert not [c for c in done.stdout if not c.isprintable() and c != "\n"]
     assert "[bold]x" in done.stdout
+
+
+def test_an_anonymous_record_names_no_path_and_no_host(tmp_path: Path, hipplan: Run) -> None:
+    plan, data, file = tmp_path / "plan.yaml", tmp_path / "data.bin", tmp_path / "apply.jsonl"
+    data.write_bytes(bytes(1 << 20))
+    plan.write_text(f"hipplan: 1\nregions: {{r: {{size: 1MiB}}}}\ncontents: {{r: {{file: {data}}}}}\n")
+    hipplan("apply", plan, "--once", "--record", file)
+    assert str(tmp_path) in file.read_text()
+    hipplan("apply", plan, "--once", "--record", file, "--anonymous")
+
+    text = file.read_text()
+    assert str(tmp_path) not in text and str(ROOT) not in text and f'"{os.uname().nodename}"' not in text
+    assert read(file).head["provenance"]["unread"]["host"] == "anonymous"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from hipplan.errors import PlanError
 from hipplan.experiment import results
 from hipplan.holders.names import known
 from tests.cli.conftest import command
+from tests.conftest import ROOT
 from tests.experiment.conftest import Write, experiment, lines
 
 CODE = """
@@ -74,6 +76,28 @@ def test_each_repetition_is_a_line_and_a_failure_is_one(write: Write) -> None:
     assert raised["error"]["code"] == "HP462" and raised["error"]["why"] == "ValueError: too large"
     assert "Traceback" in raised["stderr"] and raised["metrics"] == {}
     assert (killed["exit_code"], killed["error"]["why"]) == (128 + signal.SIGSEGV, "it was ended by SIGSEGV")
+
+
+def test_each_line_says_where_it_comes_from(write: Write) -> None:
+    path = write(
+        "vary: {size: [4MiB, 8MiB]}\nenv: {HSA_XNACK: 1}\nrepeat: 1\norder: written\ninside: measured:work\n", CODE
+    )
+
+    assert experiment("run", path) == 4
+    for line in lines(path):
+        provenance = line["provenance"]
+        assert provenance["runtime"]["kind"] == "simulator" and provenance["runtime"]["build_id"]
+        assert provenance["environment"]["HSA_XNACK"] == "1"
+        assert provenance["host"] == platform.node()
+        assert provenance["gpus"][0]["memory_in_use"] == 0
+
+
+def test_anonymous_results_name_no_path_and_no_host(write: Write) -> None:
+    path = write("vary: {size: [4MiB, 8MiB]}\nrepeat: 1\ninside: measured:work\n", CODE)
+
+    assert experiment("run", path, "--anonymous") == 4
+    text = path.with_name("e.results.jsonl").read_text()
+    assert str(path.parent) not in text and str(ROOT) not in text and f'"{platform.node()}"' not in text
 
 
 def test_a_plan_that_the_machine_cannot_hold_is_a_failed_repetition(write: Write) -> None:
