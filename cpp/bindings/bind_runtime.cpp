@@ -2,6 +2,8 @@
 #include <cstring>
 
 #include "bindings.hpp"
+#include "core/mapped_memory.hpp"
+#include "core/reserved_ranges.hpp"
 #include "core/transfer.hpp"
 #include "hip/runtime.hpp"
 
@@ -121,6 +123,17 @@ void bind_bytes(runtime_class& runtime) {
           py::arg("address"), py::arg("size"));
 }
 
+/// As far as the process and hipplan know: a driver may refuse others.
+std::vector<std::size_t> in_use(const std::vector<std::uintptr_t>& addresses, std::size_t size_bytes) {
+  const auto mapped = mapped_memory::now();
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const bool ours = !reserved_ranges::who_has(addresses[i], size_bytes, 0).empty();
+    if (ours || !mapped.accessible_at(addresses[i], size_bytes).empty()) out.push_back(i);
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_runtime(py::module_& module) {
@@ -128,6 +141,8 @@ void bind_runtime(py::module_& module) {
              "Calls of this thread that were repeated because the driver returned NotReady.");
   module.def("loaded_libraries", &loaded_libraries, py::arg("prefix"),
              "Paths of loaded libraries whose file name starts with prefix.");
+  module.def("in_use", &in_use, py::arg("addresses"), py::arg("size_bytes"), no_gil(),
+             "Indices of the addresses from which on a range of this size would lie in memory of this process.");
   module.def(
       "buffer_address",
       [](const py::buffer& object) { return reinterpret_cast<std::uintptr_t>(object.request().ptr); },

@@ -205,9 +205,9 @@ def _taken(*addresses: int) -> Any:
 
 def _proposed(layout: Any, number: int = 0) -> int:
     """What is proposed to the ranks."""
-    from hipplan.program.window import start_for
+    from hipplan.ranks.addresses import starts_of
 
-    return start_for(f"{layout.program.plan_of_all}/{number}")
+    return starts_of(layout.program.plan_of_all)[number]
 
 
 def again_with_taken_addresses(layout: Any, sim: Any) -> Any:
@@ -223,6 +223,27 @@ def again_with_taken_addresses(layout: Any, sim: Any) -> Any:
     if taken is not None:
         taken.close()
     return {"before": before, "after": after}
+
+
+def again_beside_many_mappings(layout: Any, sim: Any) -> Any:
+    """Rank 1 has mapped memory of its own, which hipplan knows nothing of, at the first ten addresses of the plan."""
+    import ctypes
+
+    layout.close()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    fixed = 0x100000  # MAP_FIXED_NOREPLACE
+    size = ctypes.c_size_t(4096)
+    places = [ctypes.c_void_p(_proposed(layout, n)) for n in range(10)] if layout.program.rank.rank == 1 else []
+    for place in places:
+        assert libc.mmap(place, size, 1, 0x22 | fixed, -1, 0) == place.value
+    try:
+        with _again(layout) as again:
+            again.barrier()
+            return _places(again)[0] == _proposed(layout, 10)
+    finally:
+        for place in places:
+            libc.munmap(place, size)
 
 
 def again_and_again(layout: Any, sim: Any) -> Any:
@@ -257,7 +278,7 @@ def all_taken(layout: Any, sim: Any) -> Any:
 
     assert _places(layout)[0] == _proposed(layout)
     layout.close()
-    places = [_proposed(layout, number) for number in range(addresses.ATTEMPTS // 2)]
+    places = addresses.starts_of(layout.program.plan_of_all)
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
     room, addresses._room = addresses._room, lambda *_: places[0]
     try:
@@ -275,7 +296,7 @@ def where_there_is_room(layout: Any, sim: Any) -> Any:
     from hipplan.ranks import addresses
 
     layout.close()
-    places = [_proposed(layout, number) for number in range(addresses.ATTEMPTS // 2)]
+    places = addresses.starts_of(layout.program.plan_of_all)
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
     room, asked = addresses._room, list[int]()
 

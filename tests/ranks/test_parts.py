@@ -118,6 +118,10 @@ def test_addresses_that_are_taken_in_one_rank_are_used_in_none(workers: Workers,
     assert not set(answers[0]["before"]) & set(answers[0]["after"])
 
 
+def test_addresses_that_any_memory_of_a_rank_has_are_not_proposed(workers: Workers, folder: Any) -> None:
+    assert values(run(workers, 3, folder(), script="again_beside_many_mappings")) == [True] * 3
+
+
 def test_two_layouts_of_a_plan_lie_beside_each_other(workers: Workers, folder: Any) -> None:
     answers = values(run(workers, 2, folder(), script="two_at_once"))
     assert answers[0] == answers[1]
