@@ -37,7 +37,7 @@ void advance(change& self, const holdings& of, std::size_t end, double gives_up)
   require_own_process(of);
   {
     const without_gil no_interpreter;
-    self.advance(end, clock::now() + between_signals, at_last);
+    self.advance(end, signals_due(), at_last);
   }
   if (PyErr_CheckSignals() != 0) {
     py::error_already_set raised;

@@ -159,7 +159,7 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
     if (!idle_) {
       {
         const without_gil no_interpreter;
-        idle_ = waiting_->wait_until(clock::now() + between_signals);
+        idle_ = waiting_->wait_until(signals_due());
       }
       if (!idle_ && !busy_reported_ && overdue()) {
         const auto device = busy();
@@ -174,7 +174,7 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
     const auto before = hip::runtime::retries_of_this_thread();
     const bool more = [&] {
       const without_gil no_interpreter;
-      return retired_->free_some(report, clock::now() + between_signals);
+      return retired_->free_some(report, signals_due());
     }();
     retried_ += hip::runtime::retries_of_this_thread() - before;
     if (!more) finished_ = true;
@@ -216,7 +216,7 @@ bool wait(idle_wait& self, double seconds) {
   for (;;) {
     const bool done = [&] {
       const without_gil no_interpreter;
-      return self.wait_until(std::min(until, clock::now() + between_signals));
+      return self.wait_until(std::min(until, signals_due()));
     }();
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (done || clock::now() >= until) return done;

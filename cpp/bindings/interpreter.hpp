@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -67,7 +68,12 @@ std::shared_ptr<Owned> ended_without_gil(Owned* made) {
 /// the GIL.
 using no_gil = py::call_guard<without_gil>;
 
-/// How long a series of driver calls may run before signals are checked.
-inline constexpr std::chrono::milliseconds between_signals{5};
+/// How long a series of driver calls may run before signals are checked. Tests of driver calls that fail make it
+/// longer: each series reads and sets the current device, so that the number of calls would depend on the time.
+inline std::atomic<std::chrono::milliseconds> between_signals{std::chrono::milliseconds{5}};
+
+inline std::chrono::steady_clock::time_point signals_due() {
+  return std::chrono::steady_clock::now() + between_signals.load();
+}
 
 }  // namespace hipplan

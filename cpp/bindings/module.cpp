@@ -2,6 +2,7 @@
 #include "bindings.hpp"
 #include "core/leak_log.hpp"
 #include "hip/runtime.hpp"
+#include "interpreter.hpp"
 
 PYBIND11_MODULE(_core, module) {
   using namespace hipplan;
@@ -12,6 +13,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("take_leaks", &take_leaks, "Removes and returns the lines of what destructors could not free.");
   module.def("take_leaks_here", &take_leaks_here, "The same for the calling thread's lines.");
   module.def("shutdown", &hip::runtime::shutdown, "From here on no owner calls the driver.");
+  module.def(
+      "check_signals_every", [](std::uint32_t ms) { between_signals = std::chrono::milliseconds(ms); },
+      py::arg("ms"), "How long a series of driver calls may run before signals are checked; 5 ms unless set.");
   bind_errors(module);
   bind_runtime(module);
   bind_queries(module);

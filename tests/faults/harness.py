@@ -98,6 +98,18 @@ def failures_of(error: Error | None) -> tuple[Any, ...]:
     return () if undone is None else tuple(undone.failures)
 
 
+@contextmanager
+def same_calls_each_time() -> Iterator[None]:
+    """Signals wait for the end of each series of calls: where a series ends by the clock, the current device is read
+    and set again, and the number of calls would depend on how busy the machine is."""
+    _core.check_signals_every(ms=3_600_000)
+    try:
+        yield
+    finally:
+        _core.check_signals_every(ms=5)
+
+
+@same_calls_each_time()
 def calls_of(phase: Phase, to: Path) -> list[str]:
     """The driver calls of an act that nothing disturbs, in order. to: a file for the trace."""
     state = phase.begin()
@@ -167,6 +179,7 @@ def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
             inject(phase, f"*@{n}={code}; *@{m}=hipErrorUnknown", call, code)
 
 
+@same_calls_each_time()
 def _calls_until_undone(phase: Phase, n: int, code: str) -> int:
     empty = phase.sim.alive()
     state = phase.begin()
@@ -183,32 +196,14 @@ def _calls_until_undone(phase: Phase, n: int, code: str) -> int:
     return made
 
 
+@same_calls_each_time()
 def inject(phase: Phase, rules: str, call: str, code: str, lasting: bool = False) -> Error | None:
-    """Acts once under fault rules and holds the ledger against the report; gives the error that came of it.
-
-    Which call is the n-th depends on where a batch ended, and that on the time: a claim about the call itself may fail
-    twice on a busy machine. Nothing else may.
-    """
-    for _ in range(2):
-        error, wrong = _inject_once(phase, rules, call, code, lasting)
-        if wrong is None:
-            return error
-    error, wrong = _inject_once(phase, rules, call, code, lasting)
-    if wrong is not None:
-        raise wrong
-    return error
-
-
-def _inject_once(
-    phase: Phase, rules: str, call: str, code: str, lasting: bool
-) -> tuple[Error | None, AssertionError | None]:
-    """The error of the call, or what was wrong about it."""
+    """Acts once under fault rules and holds the ledger against the report; returns the error that came of it."""
     runtime = phase.sim.runtime
     empty = phase.sim.alive()
     state = phase.begin()
     before = phase.sim.alive() if phase.keeps else empty
     error: Error | None = None
-    wrong: AssertionError | None = None
     runtime.arm_faults(rules)
     try:
         phase.act(state)
@@ -220,11 +215,8 @@ def _inject_once(
 
     if error is not None:
         assert phase.sim.alive() == phase.expected(before, error), f"{rules}: {error}"
-    try:
-        assert fired, f"{rules}: that call was never made"
-        phase.check(state, error, call, code, lasting)
-    except AssertionError as claim:
-        wrong = claim
+    assert fired, f"{rules}: that call was never made"
+    phase.check(state, error, call, code, lasting)
     phase.end(state)
     left = phase.sim.alive()
     assert left == empty | (keys_of(failures_of(error)) & left), f"{rules}: {error}"
@@ -233,7 +225,7 @@ def _inject_once(
     if lasting:
         _core.take_leaks()  # what could not even set the current device back
         ctypes.CDLL(runtime.path).hipSetDevice(0)
-    return error, wrong
+    return error
 
 
 class Apply(Phase):
