@@ -141,8 +141,9 @@ void bind_runtime(py::module_& module) {
              "Calls of this thread that were repeated because the driver returned NotReady.");
   module.def("loaded_libraries", &loaded_libraries, py::arg("prefix"),
              "Paths of loaded libraries whose file name starts with prefix.");
-  module.def("in_use", &in_use, py::arg("addresses"), py::arg("size_bytes"), no_gil(),
-             "Indices of the addresses from which on a range of this size would lie in memory of this process.");
+  module.def(
+      "in_use", &in_use, py::arg("addresses"), py::arg("size_bytes"), no_gil(),
+      "Indices of the addresses from which on a range of this size would lie in memory of this process.");
   module.def(
       "buffer_address",
       [](const py::buffer& object) { return reinterpret_cast<std::uintptr_t>(object.request().ptr); },

@@ -68,8 +68,9 @@ std::shared_ptr<Owned> ended_without_gil(Owned* made) {
 /// the GIL.
 using no_gil = py::call_guard<without_gil>;
 
-/// How long a series of driver calls may run before signals are checked. Tests of driver calls that fail make it
-/// longer: each series reads and sets the current device, so that the number of calls would depend on the time.
+/// How long a series of driver calls may run before signals are checked. Tests of driver calls that fail make
+/// it longer: each series reads and sets the current device, so that the number of calls would depend on the
+/// time.
 inline std::atomic<std::chrono::milliseconds> between_signals{std::chrono::milliseconds{5}};
 
 inline std::chrono::steady_clock::time_point signals_due() {
