@@ -96,7 +96,7 @@ bool is_column_major(const window& self) {
 }
 
 int fill_buffer(PyObject* object, Py_buffer* view, int flags) {
-  const auto& self = py::cast<const window&>(py::handle(object));
+  const auto& self = *py::cast<const window*>(py::handle(object));
   if (self.format.empty()) return refuse(self.no_buffer);
   if (self.read_only && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE)
     return refuse("'" + self.name + "' is read-only");
