@@ -1,13 +1,14 @@
 """hipplan down: end a holder and free what it holds.
 
 It fails while a process is attached. --wait waits until none is. --force does not wait: attached processes keep the
-memory that they map, which is freed when they detach. Exit code: 0 it has ended, 4 a process is attached, or there is
-no such holder, 130 interrupted: the holder keeps running.
+memory that they map, which is freed when they detach; a holder that gives no sign of life within --timeout is killed.
+Exit code: 0 it has ended, 4 a process is attached, or there is no such holder, 130 interrupted: the holder keeps
+running.
 
 Examples:
   hipplan down weights
   hipplan down weights --wait
-  hipplan down weights --force
+  hipplan down weights --force --timeout 5
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, format_option, not_empty, quiet_option
-from hipplan.cli.held import sizes, wait_of, wait_options
+from hipplan.cli.held import sizes, timeout_of, wait_of, wait_options
 from hipplan.errors import printable
 from hipplan.files import strict_json
 
@@ -33,9 +34,12 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.holders.requests import down
 
-    reply = down(given.name, wait_s=wait_of(given), force=given.force, look=lambda: False)
+    reply = down(given.name, wait_s=wait_of(given), force=given.force, timeout_s=timeout_of(given))
     if given.format == "json":
         print(strict_json.document(None, event="down", name=given.name, **reply))
+    elif not given.quiet and "killed" in reply:
+        silence = f"process {reply['killed']} gave no sign of life and was killed"
+        print(printable(f"{given.name}: {silence}; attached processes keep the memory that they map"))
     elif not given.quiet:
         print(printable(f"{given.name}: ended; {sizes(reply['given_back']) or 'nothing'} freed"))
         for process in reply["attached"]:

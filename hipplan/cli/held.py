@@ -8,11 +8,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from hipplan.cli.arguments import Parser, WrongUsage, seconds
+from hipplan.cli.arguments import Parser, seconds
 from hipplan.errors import printable
 from hipplan.files import strict_json
 from hipplan.processes.command import this_command
 from hipplan.units import about_size
+
+TIMEOUT_S = 30.0
+"""How long a holder may give no sign of life, unless --timeout says otherwise."""
 
 
 def filler_command(descriptor: int, arguments: Sequence[str]) -> list[str]:
@@ -37,17 +40,26 @@ def options_of(given: Namespace) -> list[str]:
     return [f"--format={given.format}", *["--quiet"] * given.quiet]
 
 
+def timeout_option(parser: Parser, more: str = "") -> None:
+    """--timeout, as given.timeout: see timeout_of(). more: what else it limits."""
+    about = f"give up after so many seconds without a sign of life of the holder (default: {TIMEOUT_S:g}){more}"
+    parser.add_argument("--timeout", metavar="S", type=seconds, help=about)
+
+
 def wait_options(parser: Parser) -> None:
     """--wait and --timeout: see wait_of()."""
     parser.add_argument("--wait", action="store_true", help="wait until no process is attached")
-    parser.add_argument("--timeout", metavar="S", type=seconds, help="with --wait: at most this many seconds")
+    timeout_option(parser, "; with --wait also after so many in which processes stay attached (default: no limit)")
 
 
 def wait_of(given: Namespace) -> float | None:
     """How many seconds to wait until no process is attached; None: without limit."""
-    if given.timeout is not None and not given.wait:
-        raise WrongUsage("--timeout needs --wait")
     return given.timeout if given.wait else 0.0
+
+
+def timeout_of(given: Namespace) -> float:
+    """How many seconds the holder may give no sign of life."""
+    return given.timeout or TIMEOUT_S
 
 
 def print_change(given: Namespace, code: int, reply: dict[str, Any], stays: str) -> int:

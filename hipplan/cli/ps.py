@@ -15,7 +15,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from hipplan.cli.arguments import Parser, format_option
+from hipplan.cli.arguments import Parser, format_option, seconds
 from hipplan.cli.held import ago, place_of, state_of
 from hipplan.errors import ExitCode, HipplanError, printable
 from hipplan.files import strict_json
@@ -25,6 +25,8 @@ _SHOWN = 5
 
 
 def declare(parser: Parser) -> None:
+    about = "call a holder silent after so many seconds without an answer (default: 10)"
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=10.0, help=about)
     format_option(parser)
 
 
@@ -34,7 +36,8 @@ def run(given: Namespace) -> int:
     holders: list[dict[str, Any]] = []
     for name, log, runs in names.known():
         try:
-            holders.append(requests.status(name) if runs else {"name": name, "state": "failed", "log": log})
+            failed = {"name": name, "state": "failed", "log": log}
+            holders.append(requests.status(name, given.timeout) if runs else failed)
         except HipplanError as error:
             why = error.diagnostics[0]
             holders.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})

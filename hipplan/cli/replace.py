@@ -16,7 +16,7 @@ import sys
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, format_option, not_empty, plan_file, quiet_option
-from hipplan.cli.held import arguments_of, print_change
+from hipplan.cli.held import arguments_of, print_change, timeout_of, timeout_option
 from hipplan.cli.variables import plan_options
 
 
@@ -26,6 +26,7 @@ def declare(parser: Parser) -> None:
     about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or fail"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     plan_options(parser)
+    timeout_option(parser)
     quiet_option(parser)
     format_option(parser)
 
@@ -34,5 +35,5 @@ def run(given: Namespace) -> int:
     from hipplan.holders.requests import replace
 
     sys.stdout.flush()
-    code, reply = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)
+    code, reply = replace(given.name, arguments_of(given), (0, 1, 2), timeout_s=timeout_of(given))
     return print_change(given, code, reply, "it keeps its old memory")

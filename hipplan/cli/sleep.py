@@ -18,7 +18,7 @@ import sys
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, format_option, not_empty, quiet_option
-from hipplan.cli.held import options_of, print_change, wait_of, wait_options
+from hipplan.cli.held import options_of, print_change, timeout_of, wait_of, wait_options
 
 
 def declare(parser: Parser) -> None:
@@ -35,5 +35,12 @@ def run(given: Namespace) -> int:
 
     sys.stdout.flush()
     wait_s, options = wait_of(given), options_of(given)
-    code, reply = sleep(given.name, keep=given.keep, wait_s=wait_s, options=options, streams=(0, 1, 2))
+    code, reply = sleep(
+        given.name,
+        keep=given.keep,
+        wait_s=wait_s,
+        options=options,
+        streams=(0, 1, 2),
+        timeout_s=timeout_of(given),
+    )
     return print_change(given, code, reply, "its memory stays where it is")

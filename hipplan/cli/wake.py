@@ -14,11 +14,12 @@ import sys
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, format_option, not_empty, quiet_option
-from hipplan.cli.held import options_of, print_change
+from hipplan.cli.held import options_of, print_change, timeout_of, timeout_option
 
 
 def declare(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    timeout_option(parser)
     quiet_option(parser)
     format_option(parser)
 
@@ -27,5 +28,5 @@ def run(given: Namespace) -> int:
     from hipplan.holders.requests import wake
 
     sys.stdout.flush()
-    code, reply = wake(given.name, options=options_of(given), streams=(0, 1, 2))
+    code, reply = wake(given.name, options=options_of(given), streams=(0, 1, 2), timeout_s=timeout_of(given))
     return print_change(given, code, reply, "it stays asleep")

@@ -115,7 +115,7 @@ _shtab_hipplan_doctor_defaults_added=0
 _shtab_hipplan_down_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--wait[wait until no process is attached]"
-  "--timeout[with --wait\: at most this many seconds]:S:"
+  "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)\; with --wait also after so many in which processes stay attached (default\: no limit)]:S:"
   "--force[end it even if processes are attached\; they keep the memory that they map]"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
@@ -264,6 +264,7 @@ _shtab_hipplan_preview_defaults_added=0
 
 _shtab_hipplan_ps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--timeout[call a holder silent after so many seconds without an answer (default\: 10)]:S:"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
 )
 
@@ -280,6 +281,7 @@ _shtab_hipplan_replace_options=(
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
   "--strict[treat warnings as errors\: exit with 2 and change nothing]"
+  "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)]:S:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the name from \`hipplan up --name\`:"
@@ -324,7 +326,7 @@ _shtab_hipplan_sleep_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--keep[host\: keep the bytes in host memory (the default)\; drop\: keep none, and \`wake\` fills the plan again]:keep:(host drop)"
   "--wait[wait until no process is attached]"
-  "--timeout[with --wait\: at most this many seconds]:S:"
+  "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)\; with --wait also after so many in which processes stay attached (default\: no limit)]:S:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the name from \`hipplan up --name\`:"
@@ -384,6 +386,7 @@ _shtab_hipplan_verify_defaults_added=0
 
 _shtab_hipplan_wake_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)]:S:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the name from \`hipplan up --name\`:"

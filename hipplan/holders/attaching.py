@@ -101,8 +101,8 @@ def attach(
     if access is not None:
         _require(access, Right, "access")
     _require(addresses, Addresses, "addresses")
-    deadline = time.monotonic() + seconds(timeout, "timeout")
-    with _attached(name, access or "plan", deadline) as (attachment, reply, descriptors):
+    timeout_s = seconds(timeout, "timeout")
+    with _attached(name, access or "plan", timeout_s) as (attachment, reply, descriptors):
         description = reply["made"]
         kind = description["family"]
         chosen = choose(runtime or os.environ.get("HIPPLAN_RUNTIME") or kind, _profile(machine))
@@ -132,7 +132,7 @@ def attach(
 
 def held_program(name: str) -> Program:
     """The program that a holder keeps, with its addresses. Maps nothing. Raises HeldError."""
-    with _attached(name, "plan", time.monotonic() + ANSWER_S) as (attachment, reply, _):
+    with _attached(name, "plan", ANSWER_S) as (attachment, reply, _):
         attachment.detach()
         return written.read(reply["made"]["program"])
 
@@ -162,14 +162,15 @@ def _require(value: Any, literal: Any, parameter: str) -> None:
 
 
 @contextmanager
-def _attached(name: str, access: Access, deadline: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
+def _attached(name: str, access: Access, timeout_s: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
     """The connection, the holder's answer, and the descriptors of its memory.
 
     On exit the descriptors are closed, and after an error the connection too.
     """
     connection = names.connect(name)
     try:
-        received = send_request(connection, name, {"want": "attach", "access": access}, deadline)
+        until = time.monotonic() + timeout_s
+        received = send_request(connection, name, {"want": "attach", "access": access}, timeout_s, until=until)
         try:
             reply = received.message
             made = reply.get("made")

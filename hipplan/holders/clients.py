@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan.errors import Diagnostic
 from hipplan.processes.messages import peer
-from hipplan.processes.packets import Exchange, Message
+from hipplan.processes.packets import SIGN, Exchange, Message
 
 if TYPE_CHECKING:
     from hipplan.holders.generations import Generation
@@ -26,6 +26,7 @@ REPLACED = b"replaced"
 """The packet for clients that are attached to a generation which was replaced."""
 REQUEST_S, ANSWER_S = 5.0, 30.0
 """How long a client may take to send its request, and to read the answer."""
+_SIGN_MIN_S, _SIGN_MAX_S = 0.02, 5.0
 BUG = "HP457"
 """The code of a refusal that reports a bug in the holder."""
 _COMMAND_MAX = 200
@@ -48,6 +49,8 @@ class Client:
         """The request as it came; None until it is received."""
         self.requested: Request | None = None
         """The request as it was read; None until then, and if it is invalid."""
+        self.next_sign = 0.0
+        """When the client gets the next sign of life, while it waits."""
         self.descriptors: list[int] = []
         """Received with the request."""
         self.generation: Generation | None = None
@@ -55,6 +58,21 @@ class Client:
         self.access = "r"
         """r, rw, or plan: what the plan of its generation allows for each object."""
         self.since = time.time()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the holder has read the request and not begun to answer."""
+        return self.requested is not None and self.exchange is None and self.generation is None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the other end is closed: nothing must be begun any more for this client."""
+        try:
+            return not self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     @property
     def request(self) -> Request:
@@ -73,8 +91,14 @@ class Client:
 
     def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Start to send an answer."""
-        self.exchange = Exchange(self.link, message, descriptors, receives=False)
+        number = {} if self.requested is None else {"number": self.requested.number}
+        self.exchange = Exchange(self.link, message | number, descriptors, receives=False)
         self.deadline = time.monotonic() + ANSWER_S
+
+    def give_sign(self) -> None:
+        """Let the client know that the holder is at work, several times within the time for which it waits."""
+        self.notify(SIGN)
+        self.next_sign = time.monotonic() + min(max(self.request.timeout_s / 4, _SIGN_MIN_S), _SIGN_MAX_S)
 
     def notify(self, packet: bytes) -> None:
         """Send a packet that was not requested."""

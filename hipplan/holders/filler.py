@@ -106,7 +106,7 @@ class HolderConnection:
         """Sends a message, or receives one if there is none to send."""
         deadline = time.monotonic() + SEND_S
         try:
-            return self._connection.exchange(message, deadline, descriptors=descriptors, receives=message is None)
+            return self._connection.exchange(message, deadline, descriptors, receives=message is None)
         except Gone as error:
             summary = "the connection of this filler to its holder has ended"
             raise HeldError(Diagnostic("HP455", summary, why=str(error))) from None

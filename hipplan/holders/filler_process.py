@@ -77,9 +77,9 @@ class FillerProcess:
         received.close()
         self.done, self.total = _progress(received.message)
 
-    def stop(self) -> None:
-        """Have it roll back and end; the second call kills it."""
-        self._process.send_signal(signal.SIGKILL if self.was_stopped else signal.SIGTERM)
+    def stop(self, number: signal.Signals) -> None:
+        """SIGTERM: have it roll back and end. SIGKILL: end it, also where it does not run."""
+        self._process.send_signal(number)
         self.was_stopped = True
 
     def wait(self) -> int:
@@ -110,11 +110,17 @@ class FillerRunner:
     """Runs the fillers of a holder, one at a time."""
 
     def __init__(
-        self, command: Command, selector: selectors.BaseSelector, on_end: Callable[[Task, int, str], None]
+        self,
+        command: Command,
+        selector: selectors.BaseSelector,
+        is_wanted: Callable[[], bool],
+        on_end: Callable[[Task, int, str], None],
     ) -> None:
-        """on_end: called with the task, 0 or the exit code of a failure, and what to log."""
+        """is_wanted: whether the result of the task under way may be used. on_end: called with the task, 0 or the exit
+        code of a failure, and what to log."""
         self._command = command
         self._selector = selector
+        self._is_wanted = is_wanted
         self._on_end = on_end
         self._current: FillerProcess | None = None
 
@@ -139,10 +145,15 @@ class FillerRunner:
         """Bytes done and bytes in all of the task under way."""
         return None if self._current is None else [self._current.done, self._current.total]
 
-    def stop(self, *, kill: bool = False) -> None:
-        """Have the filler roll back. kill: kill it if it was stopped before."""
-        if self._current is not None and (kill or not self._current.was_stopped):
-            self._current.stop()
+    def stop(self) -> None:
+        """Have the filler roll back and end, if it was not told to before."""
+        if self._current is not None and not self._current.was_stopped:
+            self._current.stop(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the filler without a roll back."""
+        if self._current is not None:
+            self._current.stop(signal.SIGKILL)
 
     def _continue(self) -> None:
         filler = self._current
@@ -162,7 +173,10 @@ class FillerRunner:
                 self._selector.unregister(descriptor)
         code = filler.wait()
         task, why = filler.task, f"the filler ended with code {code}"
-        if code == 0 and filler.result is not None:
+        if code == 0 and filler.result is not None and (filler.was_stopped or not self._is_wanted()):
+            filler.result.close()
+            why = "what the filler has made is not wanted any more"
+        elif code == 0 and filler.result is not None:
             try:
                 self._on_end(task, 0, task.finish(filler.result))
                 return

@@ -18,7 +18,7 @@ from hipplan.errors import Diagnostic, HeldError
 from hipplan.processes.folders import ONLY
 from hipplan.processes.messages import peer
 from hipplan.processes.packets import Connection, is_same_user, new_socket
-from hipplan.processes.process import is_ending
+from hipplan.processes.process import is_ending, is_stopped
 
 QUEUE = 1024
 """How many connections wait until the holder accepts them."""
@@ -27,6 +27,17 @@ KILLED_S = 10.0
 _BUSY_S = 5.0
 _LISTENS = "00010000"
 """The flags in /proc/net/unix of a socket that accepts connections."""
+
+
+class Silent(HeldError):
+    """A holder that gives no sign of life. (HP455)"""
+
+    def __init__(self, name: str, why: str, number: int = 0) -> None:
+        """number: of its process; 0 if unknown."""
+        hint = f"hipplan down {name} --force ends it"
+        if is_stopped(number):
+            why, hint = f"{why}: process {number} is stopped", f"kill -CONT {number} lets it go on; {hint}"
+        super().__init__(Diagnostic("HP455", f"the holder '{name}' does not answer", why=why, hint=hint))
 
 
 def claim(name: str) -> socket.socket:
@@ -69,14 +80,14 @@ def already_exists(name: str) -> HeldError:
 
 
 def reach(name: str) -> Connection | None:
-    """A connection to the process that has the lock of a name; None if none has it. Raises HeldError (HP452, HP456)."""
+    """A connection to the process that has the lock of a name; None if none has it. As connected()."""
     return connected(name, _address(name))
 
 
 def connected(name: str, address: str) -> Connection | None:
     """A connection to the socket at an address; None if no process listens there. name: for errors.
 
-    Raises HeldError: it accepts no connection (HP452), or belongs to another user (HP456).
+    Raises Silent: it accepts no connection; HeldError (HP456): it belongs to another user.
     """
     with contextlib.ExitStack() as undo:
         link = undo.enter_context(new_socket())
@@ -87,8 +98,7 @@ def connected(name: str, address: str) -> Connection | None:
                 break
             except BlockingIOError:  # its queue is full
                 if time.monotonic() > deadline:
-                    why = "it accepts no connection: it is stopped or busy"
-                    raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why)) from None
+                    raise Silent(name, f"it accepted no connection for {_BUSY_S:g} s") from None
                 time.sleep(0.01)
             except OSError:
                 return None

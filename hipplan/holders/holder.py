@@ -7,7 +7,6 @@ sleep or wake, and end the holder.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import selectors
@@ -26,8 +25,7 @@ from hipplan.holders.log import Log
 from hipplan.holders.names import Name
 from hipplan.holders.signals import EndSignals
 from hipplan.holders.tasks import Fill, Save, Task, wake_task
-from hipplan.holders.verifying import answer as verify_answer
-from hipplan.processes.messages import Server
+from hipplan.holders.verifying import VerifyAnswers
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP
 
@@ -55,14 +53,12 @@ class Holder:
         """The client that requested a sleep, until no process is attached and the sleep begins."""
         self._down_clients: list[Client] = []
         """Clients that requested the end and wait for it."""
-        self._signals = EndSignals(lambda: self._fillers.stop(kill=True))  # the second one: without a roll back
+        self._signals = EndSignals(lambda: self._fillers.kill())  # the second one: without a roll back
         self._exit_code: int | None = None
         """Of this process; None while it serves."""
-        self._exit_stack = contextlib.ExitStack()
-        self._verify_server: Server | None = None
-        """Answers `hipplan verify`."""
         self._selector = selectors.DefaultSelector()
-        self._fillers = FillerRunner(command, self._selector, self._on_task_end)
+        self._verifying = VerifyAnswers(self._selector, lambda: self._generations.current)
+        self._fillers = FillerRunner(command, self._selector, self._is_task_wanted, self._on_task_end)
         self._clients = Listener(
             name.listening,
             self._selector,
@@ -79,7 +75,7 @@ class Holder:
         """
         with self._signals.caught(self._selector):
             try:
-                self._start_verify_server()
+                self._verifying.start()
                 self._start_first_fill(command_line, streams)
                 while self._exit_code is None:
                     for key, _ in self._selector.select(self._select_timeout()):
@@ -90,29 +86,22 @@ class Holder:
             finally:
                 self._close()
 
-    def _start_verify_server(self) -> None:
-        with contextlib.suppress(OSError):  # a sandbox may allow no such socket; the holder works without it
-            server = Server(lambda request: verify_answer(request, self._generations.current))
-            self._verify_server = self._exit_stack.enter_context(server)
-            self._selector.register(server.fileno(), selectors.EVENT_READ, server.serve)
-
     def _select_timeout(self) -> float | None:
-        times = [*self._clients.deadlines()]
-        if self._verify_server is not None and (limit_s := self._verify_server.wait_s()) is not None:
-            times.append(time.monotonic() + limit_s)
+        times = [*self._clients.deadlines(), *self._verifying.deadlines()]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _tick(self) -> None:
         """Do what is due, whether or not there was an event."""
-        if self._verify_server is not None:
-            self._verify_server.serve()
+        self._verifying.tick()
         self._clients.tick()
         self._generations.close_replaced({client.generation for client in self._clients if client.exchange is not None})
-        if self._sleep_client is not None and not self._blocking_clients(self._sleep_client):
-            client, self._sleep_client = self._sleep_client, None
+        client = self._sleep_client
+        if client is not None and not self._blocking_clients(client) and self._is_present(client):
+            self._sleep_client = None
             self._serve(client, self._start_sleep)
-        may_end = any(client.request.force for client in self._down_clients) or not self._attached_clients()
-        if self._exit_code is None and (self._signals.first or (self._down_clients and may_end)):
+        ending = [client for client in self._down_clients if not self._blocking_clients(client)]
+        may_end = self._signals.first or any(self._is_present(client) for client in ending)
+        if self._exit_code is None and may_end:
             if self._fillers.state:
                 self._fillers.stop()
             else:
@@ -225,7 +214,8 @@ class Holder:
             summary = f"the holder '{self._name.name}' does not understand this request"
             self._clients.answer(client, refusal("HP452", summary, str(error)))
         else:
-            self._serve(client, handlers[client.request.want])
+            if self._is_present(client):
+                self._serve(client, handlers[client.request.want])
         if client is not self._sleep_client:
             client.close_descriptors()
 
@@ -242,6 +232,18 @@ class Holder:
             why = "".join(traceback.format_exception_only(error)).strip()
             self._clients.answer(client, refusal(BUG, summary, why, "report the traceback in its log: hipplan ps"))
 
+    def _is_present(self, client: Client) -> bool:
+        """Whether a client still waits for what is about to begin; it is disconnected if it does not."""
+        if not client.has_left:
+            return True
+        request = f"request {client.request.number} of process {client.pid} ({client.request.want})"
+        self._log.write(f"{request} is not begun: the process does not wait any more")
+        self._clients.disconnect(client)
+        return False
+
+    def _is_task_wanted(self) -> bool:
+        return self._task_client is None or not self._task_client.has_left
+
     def _on_disconnect(self, client: Client) -> None:
         """Cancel what the client waits for: its `down`, its sleep, or its task."""
         if client in self._down_clients:
@@ -253,11 +255,14 @@ class Holder:
             self._fillers.stop()
 
     def _on_deadline(self, client: Client) -> None:
-        """Disconnect a slow client; refuse a `down` or sleep for which processes did not detach in time."""
+        """Disconnect a slow client; refuse a `down` or sleep for which processes did not detach in time; kill a filler
+        that does not end for a `down` with force."""
         if client is not self._sleep_client and client not in self._down_clients:
             self._clients.disconnect(client)
         elif not self._blocking_clients(client):
             client.deadline = None
+            if client.request.force:
+                self._fillers.kill()
         else:
             self._on_disconnect(client)
             self._refuse_in_use(client)
@@ -297,7 +302,8 @@ class Holder:
         if self._attached_clients() and request.wait_s == 0 and not request.force:
             self._refuse_in_use(client)
         else:
-            client.deadline = None if request.wait_s is None else time.monotonic() + request.wait_s
+            limit_s = request.timeout_s if request.force else request.wait_s
+            client.deadline = None if limit_s is None else time.monotonic() + limit_s
             self._down_clients.append(client)
 
     def _blocking_clients(self, client: Client) -> list[Client]:
@@ -370,12 +376,12 @@ class Holder:
     def _close(self) -> None:
         """Release everything, log the end, and answer the clients that wait for it."""
         code = ExitCode.BUG if self._exit_code is None else self._exit_code
-        self._fillers.stop(kill=True)  # a filler runs here only after a bug in the holder
+        self._fillers.kill()  # a filler runs here only after a bug in the holder
         freed = [generation.freed_by_close for generation in self._generations_in_use()]
         attached = [client.status() for client in self._attached_clients()]
         self._generations.close()
         self._selector.close()
-        self._exit_stack.close()
+        self._verifying.close()
         self._log.write(f"ended with code {int(code)}")
         self._name.close(keep_log=code != ExitCode.OK and not self._log.is_awaited)
         self._clients.close(self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached})

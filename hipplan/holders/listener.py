@@ -54,6 +54,7 @@ class Listener:
     def deadlines(self) -> Iterator[float]:
         """The times at which tick() has work to do."""
         yield from (client.deadline for client in self._clients if client.deadline is not None)
+        yield from (client.next_sign for client in self._clients if client.is_waiting)
         if self._paused_until is not None:
             yield self._paused_until
         if any(client.exchange is not None and client.exchange.stalled for client in self._clients):
@@ -70,6 +71,8 @@ class Listener:
                 self._on_deadline(client)
             elif client.exchange is not None and client.exchange.stalled:
                 self._continue(client)
+            if client.is_waiting and client.next_sign <= now:
+                client.give_sign()
 
     def answer(self, client: Client, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Start to send an answer."""

@@ -22,6 +22,7 @@ from hipplan.errors import Diagnostic, HeldError, reason_of
 from hipplan.holders import guard
 from hipplan.processes.folders import candidates, doubts, folders, new_folder, opened, within
 from hipplan.processes.packets import Connection, new_socket
+from hipplan.processes.process import Process, start_time
 
 VARIABLE = "HIPPLAN_HOLDER"
 """The environment variable with the name of the holder that attach() uses by default."""
@@ -94,7 +95,9 @@ class Name:
 
 
 def _locked(folder: int, name: str) -> int:
-    """Create and lock a lock file; returns its descriptor. It waits for a holder that was just killed.
+    """Create and lock a lock file, with the number and start of this process; returns its descriptor.
+
+    It waits for a holder that was just killed.
 
     It counts among processes in different network namespaces that share the folder. Raises HeldError (HP451), OSError.
     """
@@ -104,6 +107,8 @@ def _locked(folder: int, name: str) -> int:
         try:
             fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             if _is_file(lock, folder, name):
+                os.truncate(lock, 0)
+                os.pwrite(lock, f"{os.getpid()} {start_time(os.getpid())}\n".encode(), 0)
                 return lock
         except BlockingIOError:
             os.close(lock)
@@ -180,6 +185,25 @@ def _is_locked(folder: int, name: str) -> bool:
         os.close(lock)
 
 
+def owner(name: str, connection: Connection | None) -> Process:
+    """The process that owns a name. connection: to its socket; None if it accepts none.
+
+    Raises HeldError (HP456): which one it is is not certain."""
+    for place in folders() if "/" not in name else ():
+        file = f"{_PREFIX}{name}{_LOCK}"
+        with contextlib.suppress(OSError, ValueError), opened(place) as folder:
+            if _is_locked(folder, file):
+                lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                with open(lock, "rb") as content:  # noqa: PTH123
+                    number, start = map(int, content.read(100).split())
+                return Process.known(number, start)
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            return Process.listening(connection.link)
+    why = "it does not answer, and its lock file does not lead to its process"
+    raise guard.in_doubt(name, why, "find its process and end it with `kill -9`, then: hipplan down")
+
+
 def remove_leftovers(name: str) -> bool:
     """Remove the files of a holder that ended otherwise than by `down`. Returns whether there were any.
 
@@ -202,8 +226,8 @@ def remove_leftovers(name: str) -> bool:
 def find(name: str) -> Connection | None:
     """A connection to the holder with this name, or with this path of its socket; None: there is no such holder.
 
-    Raises HeldError: it accepts no connection (HP452); its socket belongs to another user, or may be in a folder that
-    cannot be used (HP456).
+    Raises guard.Silent: it accepts no connection; HeldError (HP456): its socket belongs to another user, or may be in a
+    folder that cannot be used.
     """
     if "/" in name:
         path = Path(name)

@@ -22,6 +22,10 @@ class Request:
     """A request with valid keys. The defaults are for requests that have no such key."""
 
     want: Want
+    number: int
+    """Counted by the process that made it, from 1."""
+    timeout_s: float
+    """For how many seconds the client waits without a sign of life."""
     access: str = ""
     """Of attach: plan, r or rw."""
     wait_s: float | None = 0.0
@@ -39,18 +43,20 @@ class Request:
 def read(message: Message, descriptors: int) -> Request:
     """The request in a message. descriptors: how many came with it. Raises ValueError."""
     want = _choice(message, "want", get_args(Want))
+    every: dict[str, Any] = {"want": want, "number": _number(message), "timeout_s": _seconds(message, "timeout_s")}
     if want in TASKS and descriptors != 3:
         raise ValueError("a request for a task comes with three streams")
     if want == "attach":
-        return Request(want="attach", access=_choice(message, "access", ("plan", "r", "rw")))
-    if want == "down":
-        return Request(want="down", wait_s=_seconds_to_wait(message), force=message.get("force") is True)
+        return Request(**every, access=_choice(message, "access", ("plan", "r", "rw")))
     if want == "replace":
-        return Request(want="replace", command_line=CommandLine.read(message))
+        return Request(**every, command_line=CommandLine.read(message))
+    if want in ("down", "sleep"):
+        every["wait_s"] = None if message.get("wait_s", "") is None else _seconds(message, "wait_s")
+    if want == "down":
+        return Request(**every, force=message.get("force") is True)
     if want == "sleep":
-        keep = _choice(message, "keep", (HOST, DROP))
-        return Request(want="sleep", keep=keep, wait_s=_seconds_to_wait(message), options=_options(message))
-    return Request(want="wake", options=_options(message)) if want == "wake" else Request(want="status")
+        every["keep"] = _choice(message, "keep", (HOST, DROP))
+    return Request(**every, options=_options(message) if want in TASKS else ())
 
 
 def _choice(message: Message, key: str, values: Sequence[str]) -> Any:
@@ -60,13 +66,18 @@ def _choice(message: Message, key: str, values: Sequence[str]) -> Any:
     return value
 
 
-def _seconds_to_wait(message: Message) -> float | None:
-    wait_s = message.get("wait_s", "")
-    if wait_s is None:
-        return None
-    if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s <= WAIT_MAX_S:
-        raise ValueError(f"'wait_s' is a number of seconds from 0 to {WAIT_MAX_S:g}, or null")
-    return float(wait_s)
+def _number(message: Message) -> int:
+    number = message.get("number")
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError("'number' is a whole number from 1 on")
+    return number
+
+
+def _seconds(message: Message, key: str) -> float:
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= WAIT_MAX_S:
+        raise ValueError(f"'{key}' is a number of seconds from 0 to {WAIT_MAX_S:g}")
+    return float(value)
 
 
 def _options(message: Message) -> Sequence[str]:

@@ -1,7 +1,8 @@
 """Messages with descriptors between processes of one user on one machine: packets over UNIX sockets, all bounded.
 
 A message is a packet with its sizes, JSON in packets of 64 KiB, then descriptors, 253 a packet. Each packet of
-descriptors is acknowledged before the next is sent, so that few are in flight to a slow receiver.
+descriptors is acknowledged before the next is sent, so that few are in flight to a slow receiver. Signs of life may
+come before a message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import struct
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,11 @@ TEXT_MAX = 64 << 20
 DESCRIPTORS_MAX = 1 << 20
 CLOSED = b"closed"
 """The last packet of a process that ends on purpose."""
+SIGN = b"L"
+"""The packet of a process that is still at work on what another one waits for."""
 _PACKET, _BATCH = 1 << 16, 253
+_AT_ONCE = 1024
+"""How many packets are received before the process looks at its other work: more than a socket holds."""
 _HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
 _OVERFLOW_UID = 65534
 """The id that the kernel reports for users of other namespaces without an id in this one."""
@@ -37,6 +42,7 @@ _ANSWER = b"A"
 
 
 LOOK_S = 0.05
+NEVER = float("inf")
 
 
 class Gone(Exception):
@@ -78,6 +84,8 @@ class Exchange:
         self.received = Received({})
         self.stalled = False
         """The kernel accepts no descriptors now: too many of this user's are in flight."""
+        self.packets = 0
+        """How many were received, signs of life included."""
         self._bounds = text_max, descriptors_max
         self._out: deque[tuple[bytes, Sequence[int]]] = deque()
         self._unanswered = 0
@@ -114,7 +122,9 @@ class Exchange:
         try:
             self._send_all()
             with contextlib.suppress(BlockingIOError):
-                while not self.done:
+                for _ in range(_AT_ONCE):
+                    if self.done:
+                        break
                     self._receive()
             self._send_all()
         except Gone:
@@ -152,9 +162,12 @@ class Exchange:
                 self.received.descriptors += (number for (number,) in _INT.iter_unpack(whole))
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ValueError("a packet was truncated: this process may be out of file descriptors (ulimit -n)")
+        self.packets += 1
         kind, rest = packet[:1], packet[1:]
         if not packet or packet == CLOSED:
             raise Gone("it has ended")
+        if packet == SIGN:
+            return
         if kind == _ANSWER and self._unanswered:
             self._unanswered -= 1
         elif kind == b"H" and self._expected is None and not self._complete:
@@ -187,7 +200,12 @@ class Exchange:
 
 
 class Late(Exception):
-    """The other end did not send everything before the deadline, or look() ended the wait."""
+    """The other end did not send everything before the deadline."""
+
+    def __init__(self, silence_s: float) -> None:
+        super().__init__(f"nothing came for {silence_s:.3g} s")
+        self.silence_s = silence_s
+        """For how many seconds nothing has come."""
 
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -204,17 +222,19 @@ class Connection:
     def exchange(
         self,
         message: Message | None,
-        until: float,
-        look: Callable[[], bool] = lambda: False,
+        until: float = NEVER,
         descriptors: Sequence[int] = (),
         *,
         receives: bool = True,
+        silence_s: float = NEVER,
     ) -> Received:
-        """Sends a message and returns the received one, as Exchange does. look: called every 50 ms; true ends the wait.
+        """Sends a message and returns the received one, as Exchange does.
 
-        Raises TooLong; Late, Gone, after closing all received descriptors.
+        until: the deadline, by time.monotonic(). silence_s: how many seconds may pass without a packet, which may be a
+        sign of life. Raises TooLong; Late, Gone, after closing all received descriptors.
         """
         exchange = Exchange(self.link, message, descriptors, receives=receives)
+        packets, heard = 0, time.monotonic()
         try:
             with selectors.DefaultSelector() as ready:
                 ready.register(self.link, exchange.events or selectors.EVENT_READ)
@@ -222,8 +242,11 @@ class Connection:
                     exchange.go_on()
                     if exchange.done:
                         return exchange.received
-                    if time.monotonic() >= until or look():
-                        raise Late
+                    now = time.monotonic()
+                    if exchange.packets > packets:
+                        packets, heard = exchange.packets, now
+                    if now >= min(until, heard + silence_s):
+                        raise Late(now - heard)
                     ready.modify(self.link, exchange.events)
                     ready.select(LOOK_S)
         except BaseException:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +45,7 @@ def holders_in(folder: Path) -> Iterator[Path]:
         yield folder
         running = [name for name, _, runs in names.known() if runs]
         for name in running:
-            os.kill(requests.status(name)["pid"], signal.SIGKILL)
+            run(["down", name, "--force", "--quiet"])  # kills what does not answer, too
         assert running == []
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import array
 import contextlib
+import itertools
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from tests.holders.test_holders import attached, code, f32, until
 from tests.unit.test_mesh import HEAD, Packet, head, send
 
 WAIT_S = 60.0
+NUMBER = 7
+"""Of the request that false holders answer."""
 
 
 @pytest.fixture
@@ -41,6 +43,9 @@ def link(kept: int) -> Iterator[Callable[[], socket.socket]]:
     yield connect
     for connection in links:
         connection.close()
+
+
+ATTACH = {"want": "attach", "access": "r", "number": 1, "timeout_s": WAIT_S}
 
 
 def files(process: int) -> int:
@@ -130,17 +135,39 @@ def test_invalid_packets_end_their_connection(
 def test_an_invalid_request_is_refused(link: Callable[[], socket.socket], request_: Any) -> None:
     connection = names.connect("w")
     with pytest.raises(HeldError) as caught:
-        requests.send_request(connection, "w", request_, time.monotonic() + WAIT_S)
+        requests.send_request(connection, "w", request_, WAIT_S)
     connection.close()
     assert code(caught) == "HP452"
     assert requests.status("w")["state"] == "ready"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"number": None},
+        {"number": 0},
+        {"number": True},
+        {"number": 1.5},
+        {"timeout_s": None},
+        {"timeout_s": -1},
+        {"timeout_s": 1e300},
+        {"timeout_s": True},
+    ],
+    ids=repr,
+)
+def test_a_request_without_a_valid_number_or_timeout_is_refused(kept: int, changed: dict[str, Any]) -> None:
+    connection = names.connect("w")
+    answer = connection.exchange({"want": "status", "number": 1, "timeout_s": 1, **changed}, silence_s=WAIT_S).message
+    connection.close()
+    assert answer["refused"]["code"] == "HP452"
+    assert next(iter(changed)) in answer["refused"]["why"]
 
 
 def test_a_replacement_that_cannot_be_started_is_refused(kept: int, sim: Simulator) -> None:
     connection = names.connect("w")
     order = {"want": "replace", "arguments": ["no such option"], "folder": "/no/such/folder", "settings": {}}
     with pytest.raises(HeldError) as caught:
-        requests.send_request(connection, "w", order, time.monotonic() + WAIT_S, descriptors=(0, 1, 2))
+        requests.send_request(connection, "w", order, WAIT_S, (0, 1, 2))
     connection.close()
     assert code(caught) == "HP455"
     with hipplan.attach("w") as layout:
@@ -162,17 +189,18 @@ def test_clients_that_do_not_read_their_answers_delay_no_other(
     link: Callable[[], socket.socket], sim: Simulator
 ) -> None:
     for connection in [link() for _ in range(20)]:
-        send(connection, text({"want": "attach", "access": "r"}))
+        send(connection, text(ATTACH))
     with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
 
 
 def test_an_attached_client_that_sends_more_is_detached(link: Callable[[], socket.socket]) -> None:
     connection = link()
-    send(connection, text({"want": "attach", "access": "r"}))
+    send(connection, text(ATTACH))
     kinds, count = b"", 0
     while kinds.count(b"F") < 1:
         packet, ancillary, _, _ = connection.recvmsg(1 << 17, 4096)
+        assert packet, "the holder has closed the connection"
         kinds += packet[:1]
         for _, _, data in ancillary:
             received = array.array("i")
@@ -199,10 +227,11 @@ def test_a_folder_that_other_users_may_enter_is_not_used(
 
 
 @pytest.fixture
-def false_holder(folder: Path) -> Iterator[Callable[[Sequence[Packet]], None]]:
+def false_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Sequence[Packet]], None]]:
     """false_holder(packets): starts a holder "w" that answers its first request with these packets."""
     import threading
 
+    monkeypatch.setattr(requests, "_numbers", itertools.count(NUMBER))
     (folder / "hipplan").mkdir(0o700)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(folder / "hipplan" / "held-w"))
@@ -241,6 +270,7 @@ def attach_answer(access: str = "r", **changed: Any) -> list[Packet]:
     )
     kept = held.held_program(held.with_addresses(held.holdable(program)), {"x": 0x680000000000})
     answer = {"made": {"program": written.write(kept), "family": "sim", **changed}, "access": access, "allows": "plan"}
+    answer["number"] = NUMBER
     encoded = strict_json.dumps(answer).encode()
     return [head(len(encoded), 1), b"J" + encoded, (b"F", 1)]
 
@@ -250,8 +280,9 @@ def attach_answer(access: str = "r", **changed: Any) -> list[Packet]:
     [
         *((packets, "HP455") for packets in INVALID[:3]),
         (text({}), "HP455"),
-        (text({"made": []}), "HP455"),
-        (text({"made": {"program": 1}}), "HP455"),
+        (text({"made": [], "number": NUMBER}), "HP455"),
+        (text({"made": {"program": 1}, "number": NUMBER}), "HP455"),
+        (text({"made": {"program": 1}, "number": NUMBER + 1}), "HP455"),
         (text({"refused": {}}), "HP455"),
         (text({"refused": {"code": "HP454", "summary": "no", "why": "", "hint": ""}}), "HP454"),
         (attach_answer(program="{}"), "HP028"),
