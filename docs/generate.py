@@ -1,4 +1,4 @@
-"""Writes what is generated: the plan reference, the error pages, the coverage of HIP, the schemas, completion scripts.
+"""Writes what is generated: the plan reference, the error pages, the coverage of HIP, completion scripts.
 
 python docs/generate.py            # writes
 python docs/generate.py --check    # only prints what would change; exit code 1 if anything would
@@ -6,7 +6,6 @@ python docs/generate.py --check    # only prints what would change; exit code 1 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -22,12 +21,10 @@ import hipplan.language.model
 from hipplan.cli.completion import SHELLS
 from hipplan.codes import CODES
 from hipplan.experiment.model import Experiment, Metric
-from hipplan.experiment.schema import experiment_schema
 from hipplan.explain import explain
 from hipplan.language.model import Plan
 from hipplan.language.model.base import AutoSize, Offset, Size
 from hipplan.language.model.describe import field_docs
-from hipplan.show.schema import machine_schema, plan_schema
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
@@ -178,9 +175,6 @@ def generated() -> dict[Path, str]:
         DOCS / "hardware.md": hardware(),
         DOCS / "amd.md": amd(),
         **{DOCS.parent / f"hipplan/completions/hipplan.{shell}": completion(shell) for shell in SHELLS},
-        DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
-        DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",
-        DOCS / "schema" / "experiment-1.json": json.dumps(experiment_schema(), indent=1) + "\n",
     }
 
 
@@ -189,7 +183,6 @@ def main() -> int:
     for path, text in stale.items():
         print(f"{'stale' if '--check' in sys.argv else 'written'}: {path.name}")
         if "--check" not in sys.argv:
-            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
     return int(bool(stale) and "--check" in sys.argv)
 
