@@ -33,7 +33,7 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGUMENTS)
 
-# What says most of what `make test` says, in a minute: while you write.
+# What finds most mistakes, in a minute: while you write. tools/quick.py lists its folders.
 quick: $(VENV)/installed
 	$(BIN)/python tools/quick.py $(ARGUMENTS)
 

@@ -4,17 +4,22 @@ python tools/breaks.py --seed 38 --python 30 --cpp 10     the same seed chooses 
 python tools/breaks.py --list                             prints the breaks and runs nothing
 
 A break changes one operator, one constant or one line. Each is first put to `make quick`; what quick misses to
-`make test`; of what survives that, at most five to `make reliability`. Sources are restored after each, also after ^C.
+`make test`; of what survives that, at most five to `make reliability`. A tier that does not end within an hour has
+noticed, too. Sources are restored after each break, also after ^C.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +35,7 @@ SWAPS = {
 }  # fmt: skip
 NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
 TIERS = {"quick": ["make", "quick"], "test": ["make", "test"], "reliability": ["make", "reliability"]}
+LONGEST_S = 3600
 SURVIVORS = 5
 """So many breaks that `make test` misses are put to `make reliability`, which takes long."""
 
@@ -126,13 +132,24 @@ def compiles() -> bool:
 
 def noticed(tier: str) -> str:
     """The first test of a tier that fails, or nothing."""
-    environment = {"PYTEST_ADDOPTS": "-x -q -p no:cacheprovider"}
-    command = ["env", *(f"{name}={value}" for name, value in environment.items()), *TIERS[tier]]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
-    if ran.returncode == 0:
-        return ""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.M)
-    return failed[1] if failed else ran.stdout[-300:].strip().rpartition("\n")[2] or "it does not start"
+    environment = os.environ | {"PYTEST_ADDOPTS": "-x -q -p no:cacheprovider"}
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(
+            TIERS[tier], cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            if process.wait(LONGEST_S) == 0:
+                return ""
+        except subprocess.TimeoutExpired:
+            return "it does not end"
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # a broken program may leave processes behind
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        text = output.read()
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.M)
+    return failed[1] if failed else text.strip().rpartition("\n")[2] or "it does not start"
 
 
 def main() -> int:
