@@ -66,5 +66,6 @@ def _work(given: Namespace, holder: HolderConnection) -> Callable[..., None]:
         return partial(save if holder.task == "save" else restore, chosen, holder)
     program = program_to_hold(plan, chosen, profile, lock, holder.beside)
     holder.require_same_plan(program)
+    holder.require_consent(program)
     show_warnings(program.warnings, given)
     return partial(fill, program, chosen, holder, locked=lock is not None)

@@ -274,6 +274,7 @@ _shtab_hipplan_ps_defaults_added=0
 _shtab_hipplan_replace_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or fail]:LOCK:_files"
+  "*--lose[what the new plan may lose\: a name, in which \* stands for any text\; may be repeated]:NAME:"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim if no GPU\'s driver is loaded), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"

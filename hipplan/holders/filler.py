@@ -33,7 +33,7 @@ from hipplan.machines.host import memory_available
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Connection, Gone, Late, Message, Received, TooLong
-from hipplan.program import held, held_bytes, written
+from hipplan.program import held, held_bytes, held_losses, written
 from hipplan.program.content_steps import written_by
 from hipplan.program.lock import Locked
 from hipplan.program.program import Program
@@ -84,6 +84,17 @@ class HolderConnection:
             why = "its plan, or a variable, has changed since it was filled, and no copy of its bytes was kept"
             hint = "hipplan replace fills the new plan"
             raise HeldError(Diagnostic("HP441", "the holder cannot wake", why=why, hint=hint))
+
+    def require_consent(self, new: Program) -> None:
+        """Raises ApplyError (HP423): the new program loses something of the one that it replaces, unasked. HeldError
+        (HP455), PlanError (HP028): the request is invalid."""
+        replaces = self._expect("replaces", dict) if "replaces" in self._request else None
+        if replaces is not None:
+            try:
+                old, given, access, lose = (replaces[key] for key in ("program", "given", "access", "lose"))
+            except KeyError as error:
+                raise _not_understood(f"'replaces' has no {error}") from None
+            held_losses.require_consent(written.read(old), new, given=given, access=access, lose=lose)
 
     def send_progress(self, done: int, total: int) -> None:
         """Report bytes of contents, at most every 50 ms. Raises HeldError (HP455)."""

@@ -16,6 +16,8 @@ from hipplan.program.backups import HOST
 _FILES_MAX, _FILE_MIN, _PAGE = 16, 64 << 20, 4096
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _READ_ONLY = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+_BY_RANK = ("r", "plan", "rw")
+"""What an attached process may be given, the least first."""
 
 
 def identities(descriptors: Iterable[int]) -> list[tuple[int, int]]:
@@ -99,6 +101,8 @@ class Generation:
     since: float = field(default_factory=time.time)
     backup: Backup | None = None
     """Its bytes while it sleeps; None while it is awake."""
+    given: str = "r"
+    """The most that a process has been attached with: while it is r, the memory has the bytes of its contents."""
 
     def __post_init__(self) -> None:
         self.identities = identities(self.descriptors)
@@ -114,6 +118,10 @@ class Generation:
         if self.backup is None:
             return dict(self.description["bytes"])
         return {HOST: self.backup.size} if self.backup.size else {}
+
+    def gives_more(self, access: str) -> bool:
+        """Whether this access is more than any process has had yet."""
+        return max(self.given, access, key=_BY_RANK.index) != self.given
 
     def status(self) -> Message:
         """For `ps`."""

@@ -24,7 +24,7 @@ from hipplan.holders.listener import Listener
 from hipplan.holders.log import Log
 from hipplan.holders.names import Name
 from hipplan.holders.signals import EndSignals
-from hipplan.holders.tasks import Fill, Save, Task, wake_task
+from hipplan.holders.tasks import Fill, Replace, Save, Task, wake_task
 from hipplan.holders.verifying import VerifyAnswers
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP
@@ -275,7 +275,8 @@ class Holder:
         self._clients.answer(client, refusal(code, f"the holder '{self._name.name}' {about}", why, hint))
 
     def _handle_attach(self, client: Client) -> None:
-        """Attach a client, or refuse it. While memory is filled or woken it waits: see _on_task_end()."""
+        """Attach a client, or refuse it. While memory is filled or woken it waits, and while it is replaced for the
+        right to write: see _on_task_end()."""
         current = self._generations.current
         if client.request.access == "rw" and self._access != "rw":
             hint = "leave access out and write attached: rw in the plan where you write, or: hipplan up --access rw"
@@ -286,13 +287,17 @@ class Holder:
             about = "is asleep" if self._state == "asleep" else "is going to sleep"
             self._refuse(client, "HP441", about, hint=f"hipplan wake {self._name.name}")
         elif current is not None and current.backup is None:
-            self._attach(client, current)
+            access = "r" if self._access == "r" else client.request.access
+            if access == "plan" and not current.description["writable"]:
+                access = "r"
+            if current.gives_more(access):
+                if self._state == Replace.state:  # who replaces has not consented to lose what this client may write
+                    return
+                current.given = access
+            self._attach(client, current, access)
 
-    def _attach(self, client: Client, current: Generation) -> None:
-        client.generation, client.since = current, time.time()
-        client.access = "r" if self._access == "r" else client.request.access
-        if client.access == "plan" and not current.description["writable"]:
-            client.access = "r"
+    def _attach(self, client: Client, current: Generation, access: str) -> None:
+        client.generation, client.since, client.access = current, time.time(), access
         answer = {"made": current.description, "name": self._name.name, "generation": current.number}
         answer |= {"pid": os.getpid(), "access": client.access, "allows": self._access}
         self._clients.answer(client, answer, current.descriptors)
@@ -325,10 +330,12 @@ class Holder:
         return False
 
     def _handle_replace(self, client: Client) -> None:
-        command_line = client.request.command_line
-        assert command_line is not None
-        if self._accepts_change(client):
-            self._start_task(client, lambda: Fill(self._generations, command_line, self._bytes_in_use()))
+        request, current = client.request, self._generations.current
+        assert request.command_line is not None
+        if self._accepts_change(client) and current is not None:
+            command_line, program = request.command_line, current.description["program"]
+            replaces = {"program": program, "given": current.given, "access": self._access, "lose": [*request.lose]}
+            self._start_task(client, lambda: Replace(self._generations, command_line, self._bytes_in_use(), replaces))
 
     def _handle_sleep(self, client: Client) -> None:
         request, current = client.request, self._generations.current

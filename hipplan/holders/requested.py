@@ -38,6 +38,8 @@ class Request:
     """Of sleep and wake: for the filler's command line."""
     command_line: CommandLine | None = None
     """Of replace: of the filler."""
+    lose: Sequence[str] = ()
+    """Of replace: what the new plan may lose, as in layout.update()."""
 
 
 def read(message: Message, descriptors: int) -> Request:
@@ -49,14 +51,14 @@ def read(message: Message, descriptors: int) -> Request:
     if want == "attach":
         return Request(**every, access=_choice(message, "access", ("plan", "r", "rw")))
     if want == "replace":
-        return Request(**every, command_line=CommandLine.read(message))
+        return Request(**every, command_line=CommandLine.read(message), lose=_texts(message, "lose"))
     if want in ("down", "sleep"):
         every["wait_s"] = None if message.get("wait_s", "") is None else _seconds(message, "wait_s")
     if want == "down":
         return Request(**every, force=message.get("force") is True)
     if want == "sleep":
         every["keep"] = _choice(message, "keep", (HOST, DROP))
-    return Request(**every, options=_options(message) if want in TASKS else ())
+    return Request(**every, options=_texts(message, "options") if want in TASKS else ())
 
 
 def _choice(message: Message, key: str, values: Sequence[str]) -> Any:
@@ -80,8 +82,8 @@ def _seconds(message: Message, key: str) -> float:
     return float(value)
 
 
-def _options(message: Message) -> Sequence[str]:
-    options = message.get("options")
-    require_arguments(options)
-    assert isinstance(options, list)
-    return options
+def _texts(message: Message, key: str) -> Sequence[str]:
+    texts = message.get(key)
+    require_arguments(texts)
+    assert isinstance(texts, list)
+    return texts

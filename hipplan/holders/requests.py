@@ -119,11 +119,13 @@ def _kill(name: str, connection: Connection | None) -> int:
     return process.number
 
 
-def replace(name: str, arguments: Sequence[str], streams: Sequence[int], *, timeout_s: float) -> tuple[int, Message]:
-    """Have a holder fill another plan and switch to its memory. arguments: of `hipplan replace`. Returns, streams,
-    timeout_s: as _change()."""
+def replace(
+    name: str, arguments: Sequence[str], streams: Sequence[int], *, lose: Sequence[str], timeout_s: float
+) -> tuple[int, Message]:
+    """Have a holder fill another plan and switch to its memory. arguments: of `hipplan replace`. lose: names of
+    what may be lost. Returns, streams, timeout_s: as _change()."""
     command_line = CommandLine(arguments, os.getcwd(), os.environ)  # noqa: PTH109
-    return _change(name, {"want": "replace", **command_line.message()}, streams, timeout_s)
+    return _change(name, {"want": "replace", "lose": [*lose], **command_line.message()}, streams, timeout_s)
 
 
 def sleep(

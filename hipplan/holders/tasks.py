@@ -55,12 +55,13 @@ class Task(ABC):
 
 
 class Fill(Task):
-    """Make and fill a new generation: the first, or the replacement of the current one."""
+    """Make and fill a generation of memory, and make it the current one."""
+
+    state: State = "filling"
 
     def __init__(self, generations: Generations, command_line: CommandLine, beside: Mapping[str, int]) -> None:
         """beside: bytes that other generations use meanwhile, by UUID of a device."""
         self._generations = generations
-        self.state = "filling" if generations.current is None else "replacing"
         self.command_line = command_line
         self.request = {"task": FILL, "beside": dict(beside)}
 
@@ -72,14 +73,29 @@ class Fill(Task):
         return f"{generation.description['plan']}: filled, generation {generation.number}"
 
 
+class Replace(Fill):
+    """Make and fill the replacement of the current generation."""
+
+    state: State = "replacing"
+
+    def __init__(
+        self, generations: Generations, command_line: CommandLine, beside: Mapping[str, int], replaces: Message
+    ) -> None:
+        """replaces: the old memory, and what may be lost with it: program; given and access, as of Generation and
+        Holder; lose: names."""
+        super().__init__(generations, command_line, beside)
+        self.request |= {"replaces": replaces}
+
+
 class Refill(Fill):
     """Fill the plan of a generation that sleeps without its bytes again."""
+
+    state: State = "waking"
 
     def __init__(
         self, generations: Generations, current: Generation, beside: Mapping[str, int], options: Sequence[str]
     ) -> None:
         super().__init__(generations, current.command_line.with_options(options), beside)
-        self.state = "waking"
         self._plan = {key: current.description[key] for key in ("plan", "digest")}
         self.request |= self._plan
 

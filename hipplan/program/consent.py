@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.program import listing
 from hipplan.program.difference import Difference
-from hipplan.program.losses import Loss, losses, total_text
+from hipplan.program.losses import losses, total_text
 from hipplan.program.resources import Resource
 
 _SHOWN_MAX = 20
@@ -29,17 +30,28 @@ def require(change: Difference, lose: Sequence[str]) -> None:
         lines = (line for line in listing.lines(change) if line.loss and (line.loss.kind, line.loss.name) in keys)
         names = ", ".join(f'"{pattern}"' for pattern in [*lose, *patterns_for(refused, change.old.resources)])
         hint = f"nothing was changed; if this is meant, add lose=[{names}]"
-        raise refusal("the update", refused, map(str, lines), hint)
+        raise refusal(f"the update would lose {total_text(refused)}", map(str, lines), hint)
 
 
-def refusal(what: str, refused: Sequence[Loss], lines: Iterable[str], hint: str) -> ApplyError:
-    """HP423. what: it would lose this. lines: one for each object."""
+class Named(Protocol):
+    """What an object loses."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inside(self) -> str:
+        """The region or reservation that it is in; empty if it is in none."""
+
+
+def refusal(summary: str, lines: Iterable[str], hint: str) -> ApplyError:
+    """HP423. lines: one for each object."""
     shown = [*lines]
     notes = shown[:_SHOWN_MAX] + [f"and {len(shown) - _SHOWN_MAX} more"] * (len(shown) > _SHOWN_MAX)
-    return ApplyError(Diagnostic("HP423", f"{what} would lose {total_text(refused)}", hint=hint, notes=tuple(notes)))
+    return ApplyError(Diagnostic("HP423", summary, hint=hint, notes=tuple(notes)))
 
 
-def is_allowed(loss: Loss, patterns: Iterable[str]) -> bool:
+def is_allowed(loss: Named, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns names an object, or the region or reservation that it is in."""
     return any(matches(pattern, name) for pattern in patterns for name in (loss.name, loss.inside) if name)
 
@@ -61,7 +73,7 @@ def matches(pattern: str, name: str) -> bool:
     return name.endswith(last) and len(name) - len(last) >= at
 
 
-def patterns_for(refused: Sequence[Loss], resources: Iterable[Resource]) -> list[str]:
+def patterns_for(refused: Sequence[Named], resources: Iterable[Resource]) -> list[str]:
     """The patterns that name these objects and no others. resources: of the old program."""
     names = {loss.name for loss in refused}
     needed = dict.fromkeys(loss.name for loss in refused if loss.inside not in names)

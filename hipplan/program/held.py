@@ -50,8 +50,8 @@ def writable(program: Program) -> list[str]:
     """
     written_mappings: dict[str, list[str]] = {}
     partly_read_only: set[str] = set()
-    for mapping in _mappings(program):
-        if mapping.attached == "rw" and _has_writers(mapping, program):
+    for mapping in mappings(program):
+        if mapping.attached == "rw" and has_writers(mapping, program):
             written_mappings.setdefault(mapping.inside, []).append(mapping.name)
         else:
             partly_read_only.add(mapping.inside)
@@ -64,21 +64,21 @@ def read_only(program: Program, access: Access) -> dict[str, Right]:
     right that the plan gives attached processes."""
     return {
         mapping.name: mapping.attached
-        for mapping in _mappings(program)
-        if _limit(mapping, access) == "r" and _has_writers(mapping, program)
+        for mapping in mappings(program)
+        if limit(mapping, access) == "r" and has_writers(mapping, program)
     }
 
 
-def _mappings(program: Program) -> Iterator[Resource]:
+def mappings(program: Program) -> Iterator[Resource]:
     return (resource for resource in program.resources if resource.memory)
 
 
-def _has_writers(mapping: Resource, program: Program) -> bool:
+def has_writers(mapping: Resource, program: Program) -> bool:
     """Whether any device may write a mapping when it is not sealed."""
     return "rw" in dict(program.sealed.get(mapping.name, mapping.access)).values()
 
 
-def _limit(mapping: Resource, access: Access) -> Right:
+def limit(mapping: Resource, access: Access) -> Right:
     """The most that an attached process may do with a mapping."""
     return mapping.attached if access == "plan" else access
 
@@ -201,7 +201,7 @@ def attaching_program(program: Program, here: Machine, access: Access, addresses
 
     Raises HeldError (HP454): the process does not see a device, or a device cannot access another's memory.
     """
-    limits = {mapping.name: _limit(mapping, access) for mapping in _mappings(program)}
+    limits = {mapping.name: limit(mapping, access) for mapping in mappings(program)}
     ordinals = ordinals_here(program, here)
     devices = {name: ordinal for name, known in program.devices.items() if (ordinal := ordinals[known]) is not None}
     names = {number: name for name, number in program.devices.items()}
@@ -212,8 +212,8 @@ def attaching_program(program: Program, here: Machine, access: Access, addresses
         if addresses == "any":
             step = _without_address(step)
         if isinstance(step, steps.SetAccess):
-            limit = limits[steps.whole_name(step.name)]
-            limited = ((who if who < 0 else ordinals[who], min(right, limit)) for who, right in step.rights)
+            most = limits[steps.whole_name(step.name)]
+            limited = ((who if who < 0 else ordinals[who], min(right, most)) for who, right in step.rights)
             rights = tuple((who, right) for who, right in limited if who is not None)
             return replace(step, rights=rights) if rights else None
         return step

@@ -10,11 +10,11 @@ may have been written meanwhile. They never make up for an address.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from hipplan.language.objects import HOST
 from hipplan.plain import counted
@@ -31,6 +31,7 @@ from hipplan.program.sealing import as_loaded
 from hipplan.program.steps import CPU_ORDINAL, whole_name
 from hipplan.units import about_size
 
+Who = TypeVar("Who")
 ObjectKey: TypeAlias = tuple[str, str]
 """(kind, name) of an object."""
 
@@ -108,6 +109,17 @@ def total_text(of: Collection[Loss]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
+def ranges_of(program: Program) -> dict[str, list[Resource]]:
+    """Region or reservation -> its mappings, by address."""
+    ranges: dict[str, list[Resource]] = defaultdict(list)
+    for resource in program.resources:
+        if resource.memory:
+            ranges[resource.inside].append(resource)
+    for mappings in ranges.values():
+        mappings.sort(key=attrgetter("offset"))
+    return ranges
+
+
 class _Side:
     """The old or new program: its objects, and which memory is mapped where. Pieces of memory are one."""
 
@@ -116,14 +128,10 @@ class _Side:
         self.objects = {(resource.kind, resource.name): resource for resource in program.resources}
         self.mapped: dict[str, list[Resource]] = defaultdict(list)
         """Allocation -> its mappings."""
-        self.ranges: dict[str, list[Resource]] = defaultdict(list)
-        """Region or reservation -> its mappings, by address."""
         for resource in program.resources:
             if resource.memory:
                 self.mapped[resource.memory].append(resource)
-                self.ranges[resource.inside].append(resource)
-        for mappings in self.ranges.values():
-            mappings.sort(key=attrgetter("offset"))
+        self.ranges = ranges_of(program)
         self.asleep = {*sleeping_memory(program.sleeping)}
         self._rights: dict[int, dict[int, str]] = {}
 
@@ -266,7 +274,7 @@ class _Losses:
         for range_, before in self._old.ranges.items():
             if (range_ in self._old.program.regions) != (range_ in self._new.program.regions):
                 continue  # another kind of object
-            for mapping, now in _overlapping(before, self._new.ranges.get(range_, ())):
+            for mapping, now in overlapping(before, self._new.ranges.get(range_, ())):
                 if words := self._taken_from(mapping.access, now.access):
                     rights = self._of(self._old.user(mapping)).rights
                     rights += [text for text in words if text not in rights]
@@ -275,18 +283,24 @@ class _Losses:
         """The devices that lose a right, in words. Cached, because thousands of mappings share the same tuples."""
         both = id(before), id(now)
         if both not in self._words:
-            had, have = self._old.rights(before), self._new.rights(now)
-            less = ((who, have.get(who, "none")) for who in had if _RANK[have.get(who, "none")] < _RANK[had[who]])
-            lost = {"r": "write access", "none": "access"}
-            self._words[both] = [f"{self._old.names[who]} loses {lost[right]}" for who, right in less]
+            fewer = less(self._old.rights(before), self._new.rights(now))
+            self._words[both] = [f"{self._old.names[who]} loses {right}" for who, right in fewer]
         return self._words[both]
+
+
+def less(had: Mapping[Who, str], have: Mapping[Who, str]) -> Iterator[tuple[Who, str]]:
+    """(device, what it loses: `access` or `write access`) for each device that has a lesser right than it had."""
+    for who, right in had.items():
+        now = have.get(who, "none")
+        if _RANK[now] < _RANK[right]:
+            yield who, "access" if now == "none" else "write access"
 
 
 def _ends(mapping: Resource) -> tuple[int, int]:
     return mapping.offset, mapping.offset + mapping.size
 
 
-def _overlapping(before: Sequence[Resource], now: Sequence[Resource]) -> Iterator[tuple[Resource, Resource]]:
+def overlapping(before: Sequence[Resource], now: Sequence[Resource]) -> Iterator[tuple[Resource, Resource]]:
     """The pairs of an old and a new mapping that have a place in common. Both are sorted by address."""
     first = 0
     for mapping in before:

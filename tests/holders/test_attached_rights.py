@@ -205,7 +205,7 @@ def test_a_replacement_has_the_rights_of_its_own_plan(up: Up, sim: Simulator, tm
     other = tmp_path / "other.yaml"
     other.write_text(PLAN.replace("attached: rw", "attached: r").replace("weights: {", "weights: {attached: rw, "))
     with hipplan.attach("w", answer=False) as old:
-        assert run(["replace", "w", str(other), "--quiet"]) == 0
+        assert run(["replace", "w", str(other), "--lose", "*", "--quiet"]) == 0
         with hipplan.attach("w", addresses="any", answer=False) as new:
             assert {name: may_write(old, name) for name in WRITABLE} == WRITABLE
             assert [name for name in WRITABLE if may_write(new, name)] == ["weights"]

@@ -116,6 +116,8 @@ def test_invalid_packets_end_their_connection(
         {"want": "replace", "arguments": [1], "folder": "/", "settings": {}},
         {"want": "replace", "arguments": ["a\0b"], "folder": "/", "settings": {}},
         {"want": "replace", "arguments": [], "folder": "/", "settings": {"HIPPLAN_X": 1}},
+        {"want": "replace", "arguments": [], "folder": "/", "settings": {}, "lose": "*"},
+        {"want": "replace", "arguments": [], "folder": "/", "settings": {}, "lose": [7]},
         {"want": "down"},
         {"want": "down", "wait_s": -1},
         {"want": "down", "wait_s": 1e300},
@@ -165,7 +167,7 @@ def test_a_request_without_a_valid_number_or_timeout_is_refused(kept: int, chang
 
 def test_a_replacement_that_cannot_be_started_is_refused(kept: int, sim: Simulator) -> None:
     connection = names.connect("w")
-    order = {"want": "replace", "arguments": ["no such option"], "folder": "/no/such/folder", "settings": {}}
+    order = {"want": "replace", "arguments": ["no such option"], "folder": "/no/such", "settings": {}, "lose": []}
     with pytest.raises(HeldError) as caught:
         requests.send_request(connection, "w", order, WAIT_S, (0, 1, 2))
     connection.close()
