@@ -60,6 +60,12 @@ class _Gpu:
         return _XGMI if self.device.integrated else _PCIE
 
     @property
+    def dies(self) -> int:
+        """How many dies compute for it: one in CPX mode."""
+        units = {"gfx942": 38, "gfx950": 32}.get((self.device.arch or "").partition(":")[0], 0)
+        return max(1, (self.device.multiprocessors or 0) // units) if units else 1
+
+    @property
     def unique_id(self) -> int:
         """The number whose hexadecimal digits HIP shows as the device's UUID."""
         digits = re.sub("^GPU-|-", "", self.device.uuid or "")
@@ -154,7 +160,7 @@ def _write_gpu(path: Path, gpu: _Gpu, machine: Machine, gpus: list[_Gpu]) -> Non
     units = gpu.device.multiprocessors or _COMPUTE_UNITS
     domain, location = gpu.bus
     doorbells_of_8_bytes, watch_points, sram_ecc = 2 << 12, 1 << 3, 1 << 20 | 1 << 26
-    coherent_host_access, svm = int(gpu.device.integrated or 0) << 22, 1 << 27
+    asic_revision, svm, coherent_host_access = 1 << 22, 1 << 27, int(gpu.device.integrated or 0) << 28
     first_simd = 2**31 + 4096 * (gpu.index + 1)
     _node(path, 10000 + 111 * (gpu.index + 1), "ip discovery")
     (path / "marketing_name").write_text(f"{gpu.device.name}\n")
@@ -168,8 +174,8 @@ def _write_gpu(path: Path, gpu: _Gpu, machine: Machine, gpus: list[_Gpu]) -> Non
         device_id=gpu.device_id,
         drm_render_minor=_FIRST_RENDER_NODE + gpu.index, hive_id=0x1234 if fast else 0, num_sdma_engines=2,
         num_sdma_xgmi_engines=6, num_sdma_queues_per_engine=8, num_cp_queues=24, max_engine_clk_fcompute=2100,
-        local_mem_size=0, fw_version=166, debug_prop=0, sdma_fw_version=22, unique_id=gpu.unique_id, num_xcc=1,
-        capability=doorbells_of_8_bytes | watch_points | sram_ecc | coherent_host_access | svm,
+        local_mem_size=0, fw_version=166, debug_prop=0, sdma_fw_version=22, unique_id=gpu.unique_id, num_xcc=gpu.dies,
+        capability=doorbells_of_8_bytes | watch_points | sram_ecc | asic_revision | svm | coherent_host_access,
         max_engine_clk_ccompute=2400,
     )  # fmt: skip
     _properties(path / "mem_banks" / "0" / "properties",

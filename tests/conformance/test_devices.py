@@ -184,6 +184,36 @@ def test_properties_agree_with_the_single_questions(hip: Hip) -> None:
     assert raw.raw[1160:1163] == b"gfx" or raw.raw[1160:1162] == b"sm"
 
 
+PLACES = {
+    2: 600, 3: 400, 5: 348, 8: 576, 9: 676, 10: 688, 11: 692, 12: 384, 14: 632, 15: 664, 16: 396, 19: 616, 20: 636,
+    23: 360, 24: 652, 25: 712, 26: 324, 27: 328, 28: 332, 29: 336, 30: 340, 31: 344, 56: 320, 57: 624, 58: 312,
+    59: 612, 60: 608, 61: 364, 63: 388, 65: 672, 66: 704, 67: 584, 68: 588, 69: 592, 70: 620, 71: 304, 72: 648,
+    74: 296, 75: 696, 76: 640, 78: 628, 79: 568, 81: 368, 82: 376, 83: 352, 87: 308, 88: 744, 90: 728, 91: 760,
+    10002: 1416, 10007: 1448, 10008: 1452, 10009: 1456, 10010: 1460, 10011: 1464, 10012: 1468,
+}  # fmt: skip
+"""Attribute -> where hipDeviceProp_tR0600 has it."""
+
+
+@about("hipGetDevicePropertiesR0600")
+def test_every_property_that_is_an_attribute_has_its_value(hip: Hip) -> None:
+    if "libhipcuda" in hip.path:
+        pytest.skip("CUDA answers what its driver knows")
+    raw = ctypes.create_string_buffer(1472)
+    assert hip.hipGetDevicePropertiesR0600(raw, 0) == SUCCESS
+
+    got = {number: c_int.from_buffer(raw, offset).value for number, offset in PLACES.items()}
+    assert got == {number: hip.attribute(number) for number in PLACES}
+    no_zeros = {offset: c_int.from_buffer(raw, offset).value for offset in (600, 640, 696, 712, 1424, 1428)}
+    assert all(no_zeros.values()), no_zeros
+
+
+@about("hipDeviceGetAttribute")
+def test_the_clock_of_kernels_has_a_rate(hip: Hip) -> None:
+    if "libhipcuda" in hip.path:
+        pytest.skip("an attribute of AMD's own")
+    assert hip.attribute(10017) == 100_000
+
+
 @about("hipGetDeviceProperties")
 def test_the_plain_symbol_keeps_the_layout_of_5_x(hip: Hip, simulator: Simulator) -> None:
     raw = ctypes.create_string_buffer(b"\xee" * 1000, 1000)

@@ -5,12 +5,14 @@ from ctypes import c_int, c_size_t, c_uint, c_void_p
 
 import pytest
 
-from .hip import INVALID_VALUE, MIB, SUCCESS, Hip, PointerAttributes, access
+from .hip import INVALID_VALUE, MIB, PIECE, SUCCESS, Hip, PointerAttributes, access
 
 UNREGISTERED, HOST_TYPE, DEVICE_TYPE, MANAGED_TYPE = 0, 1, 2, 3
 ALL = pytest.mark.function("hipPointerGetAttributes")
 ONE = pytest.mark.function("hipPointerGetAttribute")
 DRIVER = pytest.mark.function("hipDrvPointerGetAttributes")
+
+BUFFER_ID = 7
 
 
 def ask(hip: Hip, address: object) -> PointerAttributes:
@@ -139,6 +141,29 @@ def test_several_attributes_of_an_unknown_address_are_nothing(hip: Hip) -> None:
 
 
 @pytest.mark.function("hipPointerSetAttribute")
+def test_a_buffer_has_an_id_that_no_later_one_has(hip: Hip) -> None:
+    seen = []
+    for _ in range(5):
+        with hip.buffer(MIB) as first, hip.buffer(MIB) as second:
+            seen += [hip.get("hipPointerGetAttribute", c_uint, BUFFER_ID, at) for at in (first, second, second + 4096)]
+
+    assert seen[1::3] == seen[2::3]
+    assert len(set(seen)) == 10
+
+
+@pytest.mark.needs("vmm")
+def test_each_mapping_of_an_allocation_has_an_id(hip: Hip) -> None:
+    with (
+        hip.buffer(MIB) as other,
+        hip.reservation(2 * PIECE) as start,
+        hip.allocation(PIECE) as handle,
+        hip.mapping(start, PIECE, handle, access(0)),
+        hip.mapping(start + PIECE, PIECE, handle, access(0)),
+    ):
+        ids = [hip.get("hipPointerGetAttribute", c_uint, BUFFER_ID, at) for at in (start, start + PIECE, other)]
+    assert len(set(ids)) == 3
+
+
 def test_only_sync_memops_can_be_set(hip: Hip) -> None:
     on = ctypes.byref(c_uint(1))
     with hip.buffer(64) as address:

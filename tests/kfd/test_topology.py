@@ -88,7 +88,7 @@ def test_an_apu_is_linked_to_its_host_and_their_memory_is_one(tmp_path: Path) ->
     host, first, other = (properties(nodes / f"{n}/properties") for n in (0, 1, 3))
 
     assert properties(nodes / "0/mem_banks/0/properties")["size_in_bytes"] == 2 * 2**30
-    assert (first["device_id"], first["capability"] >> 22 & 1, other["capability"] >> 22 & 1) == (0x74A0, 1, 0)
+    assert (first["device_id"], first["capability"] >> 28 & 1, other["capability"] >> 28 & 1) == (0x74A0, 1, 0)
     assert [properties(nodes / f"0/io_links/{n}/properties")["type"] for n in range(3)] == [11, 11, 2]
     assert [properties(nodes / f"{n}/io_links/0/properties")["type"] for n in (1, 3)] == [11, 2]
     assert [properties(nodes / f"{n}/driver")["integrated"] for n in (1, 3)] == [1, 0]

@@ -218,6 +218,18 @@ struct amdgpu_bo_info {
   u64 alloc_flags;
   amdgpu_bo_metadata metadata;
 };
+struct amdgpu_gpu_info {
+  u32 asic_id, chip_rev, chip_external_rev, family_id;
+  u64 ids_flags;
+  u64 max_engine_clk, max_memory_clk;  // in kHz, as gpu_counter_freq
+  u32 num_shader_engines, num_shader_arrays_per_engine, avail_quad_shader_pipes, max_quad_shader_pipes;
+  u32 cache_entries_per_quad_pipe, num_hw_gfx_contexts, rb_pipes, enabled_rb_pipes_mask, gpu_counter_freq;
+  u32 backend_disable[4], mc_arb_ramcfg, gb_addr_cfg, gb_tile_mode[32], gb_macro_tile_mode[16];
+  u32 pa_sc_raster_cfg[4], pa_sc_raster_cfg1[4];
+  u32 cu_active_number, cu_ao_mask, cu_bitmap[4][4];
+  u32 vram_type, vram_bit_width, ce_ram_size, vce_harvest_config, pci_rev_id;
+};
+static_assert(sizeof(amdgpu_gpu_info) == 416 && offsetof(amdgpu_gpu_info, vram_bit_width) == 400);
 static_assert(sizeof(amdgpu_bo_metadata) == 280 && offsetof(amdgpu_bo_info, metadata) == 32);
 
 }  // namespace kfdsim

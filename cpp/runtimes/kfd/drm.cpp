@@ -36,7 +36,8 @@ enum map_operation : u32 { op_map = 1, op_unmap = 2, op_clear = 3, op_replace = 
 constexpr unsigned long command_gem_mmap = 1;  // DRM_AMDGPU_*
 constexpr unsigned long command_gem_va = 8;
 constexpr u32 family_ai = 141;
-constexpr u64 flag_fusion = 1;  // AMDGPU_IDS_FLAGS_FUSION: an APU
+constexpr u32 counter_khz = 100'000;  // of the clock that all Instinct GPUs count with
+constexpr u64 flag_fusion = 1;        // AMDGPU_IDS_FLAGS_FUSION: an APU
 
 u32 next_number = 1;
 
@@ -126,16 +127,18 @@ KFDSIM_EXPORT const char* amdgpu_get_marketing_name(amdgpu_device* device) {
   return machine().gpus[device->gpu].name.c_str();
 }
 
-KFDSIM_EXPORT int amdgpu_query_gpu_info(amdgpu_device* device, void* information) {
-  struct {
-    u32 asic, chip_revision, chip_external_revision, family;
-    u64 flags;
-  } head{};
+KFDSIM_EXPORT int amdgpu_query_gpu_info(amdgpu_device* device, amdgpu_gpu_info* out) {
   const std::lock_guard lock(mutex());
-  head.asic = machine().gpus[device->gpu].device_id;
-  head.family = family_ai;
-  head.flags = machine().gpus[device->gpu].integrated ? flag_fusion : 0;
-  std::memcpy(information, &head, sizeof head);
+  const gpu_state& gpu = machine().gpus[device->gpu];
+  *out = {};
+  out->asic_id = gpu.device_id;
+  out->family_id = family_ai;
+  out->ids_flags = gpu.integrated ? flag_fusion : 0;
+  out->gpu_counter_freq = counter_khz;
+  out->max_engine_clk = gpu.engine_khz;
+  out->max_memory_clk = gpu.memory_khz;
+  out->cu_active_number = gpu.compute_units;
+  out->vram_bit_width = gpu.memory_bits;
   return 0;
 }
 

@@ -58,6 +58,11 @@ gpu_state gpu_at(const std::string& node, u32 id, machine_state& made) {
   gpu.minor = static_cast<int>(property(node + "/properties", "drm_render_minor"));
   gpu.device_id = static_cast<u32>(property(node + "/properties", "device_id"));
   gpu.integrated = property(node + "/driver", "integrated") != 0;
+  gpu.compute_units = static_cast<u32>(property(node + "/properties", "simd_count") /
+                                       std::max<u64>(1, property(node + "/properties", "simd_per_cu")));
+  gpu.engine_khz = 1000 * property(node + "/properties", "max_engine_clk_fcompute");
+  gpu.memory_khz = 1000 * property(node + "/mem_banks/0/properties", "mem_clk_max");
+  gpu.memory_bits = static_cast<u32>(property(node + "/mem_banks/0/properties", "width"));
   gpu.doorbells = made.first_place;
   made.first_place += doorbell_bytes;
   return gpu;

@@ -44,7 +44,11 @@ struct gpu_state {
   int minor = 0;  ///< of /dev/dri/renderD<minor>
   u32 device_id = 0;
   bool integrated = false;  ///< an APU: its memory is the host's
-  u64 doorbells = 0;        ///< the place of their pages in the memory file
+  u32 compute_units = 0;
+  u64 engine_khz = 0;
+  u64 memory_khz = 0;
+  u32 memory_bits = 0;
+  u64 doorbells = 0;  ///< the place of their pages in the memory file
   u64 used = 0;
   u64 used_in_big_pages = 0;
   std::set<u32> doorbells_taken;

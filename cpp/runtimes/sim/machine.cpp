@@ -251,6 +251,7 @@ void machine::add_block(std::uintptr_t address, block fresh) {
   } else {
     forget_registered(address, page_ceiling(fresh.bytes));
   }
+  fresh.buffer_id = new_buffer_id();
   blocks.emplace(address, std::move(fresh));
 }
 

@@ -71,6 +71,7 @@ struct mapping {
   bool host_may_write = false;
   int cpu_rights = 0;   ///< what the CPU sees now, as PROT_ bits
   bool opened = false;  ///< quirk peer_access_opens_mappings: no later call opens it
+  std::uint32_t buffer_id = 0;
 };
 
 enum class block_kind { device, pinned, managed, registered };
@@ -86,8 +87,9 @@ struct block {
   bool own_file = false;     ///< device memory that was exported
   bool foreign = false;      ///< device memory of another process
   unsigned opened = 0;       ///< how often foreign memory was opened and not closed
-  extent memory;             ///< device memory only
-  managed_ranges managed;    ///< managed memory only
+  std::uint32_t buffer_id = 0;
+  extent memory;           ///< device memory only
+  managed_ranges managed;  ///< managed memory only
 };
 
 struct stream {
@@ -161,6 +163,9 @@ class machine {
   /// A number that no other object ever has, and that faults when used as an address.
   [[nodiscard]] std::uint64_t new_id() { return next_id_ += 16; }
 
+  /// BUFFER_ID of hipPointerGetAttribute: no other memory of this process ever has it.
+  [[nodiscard]] std::uint32_t new_buffer_id() { return ++last_buffer_id_; }
+
   /// The name of a device's memory (or host_device's) in all processes, and the device for a name:
   /// `otherwise` if this process does not see that device.
   [[nodiscard]] std::string owner_name(int device) const;
@@ -210,6 +215,7 @@ class machine {
   /// Frees exported memory, or keeps it while a descriptor of it is open.
   void drop_exported_block(block& gone);
 
+  std::uint32_t last_buffer_id_ = 0;
   std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
   std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;
   std::set<std::uintptr_t> registered_;              // blocks of that kind

@@ -16,7 +16,7 @@ struct located {
   hipMemoryType type = hipMemoryTypeUnregistered;
   int device = hipInvalidDeviceId;
   unsigned int flags = 0;
-  std::uint64_t id = 0;
+  std::uint32_t buffer_id = 0;
   bool mapped = false;       ///< by hipMemMap, or by a pool
   bool synchronous = false;  ///< set by hipPointerSetAttribute
 };
@@ -41,14 +41,14 @@ located locate(const machine& m, std::uintptr_t address) {
             hipMemoryTypeDevice,
             properties.location_id,
             0,
-            piece->second.allocation,
+            piece->second.buffer_id,
             true};
   }
   const auto found = containing(m.blocks, address);
   if (found == m.blocks.end()) return {};
   const auto& b = found->second;
-  return {true,         found->first, b.bytes,      type_of(b.kind),
-          b.device,     b.flags,      found->first, b.pooled && m.rules.keeps_only_errors,
+  return {true,         found->first, b.bytes,     type_of(b.kind),
+          b.device,     b.flags,      b.buffer_id, b.pooled && m.rules.keeps_only_errors,
           b.synchronous};
 }
 
@@ -80,7 +80,7 @@ hipError_t write_attribute(const machine& m, void* data, hipPointer_attribute at
     case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return write(data, at.synchronous, code);
     case HIP_POINTER_ATTRIBUTE_BUFFER_ID:
-      return write(data, static_cast<std::uint32_t>(at.id ^ at.id >> 32), code);
+      return write(data, at.buffer_id, code);
     case HIP_POINTER_ATTRIBUTE_IS_MANAGED:
       return write(data, managed, code);
     case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL:

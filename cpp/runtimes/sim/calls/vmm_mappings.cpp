@@ -61,6 +61,7 @@ hipError_t hipMemMap(void* ptr, std::size_t size, std::size_t offset, hipMemGene
   piece.allocation = id_of(handle);
   piece.reservation = place->first;
   piece.opened = m->is_reached(m->reported_device(piece));
+  piece.buffer_id = m->new_buffer_id();
   m->mappings.emplace(address, piece);
   ++place->second.mappings;
   ++found->second.mappings;
