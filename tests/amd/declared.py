@@ -90,7 +90,7 @@ DECLARED = (
     ),
     Declared(
         "hipDeviceGetAttribute", "addresses of registers", 0, 0, "AMD's own, which nothing answers here",
-        attribute(10005), holds=asks(10005, 10006, 10017),
+        attribute(10005), holds=asks(10005, 10006),
     ),
     Declared(
         "hipFree", "of mapped virtual memory", 0, 1,
@@ -123,6 +123,14 @@ DECLARED = (
         "hipMemRangeGetAttribute", "of the caller's own memory", 0, 1, "as with advice: the stand-in driver says yes",
         [["hipMemRangeGetAttribute", [["room", 4], 4, 2, ["host", 0], PAGE]]],
         holds=lambda arguments: arguments[3][0] == "host",
+    ),
+    Declared(
+        "hipMemRangeGetAttributes", "of fewer attributes than the first size has bytes", 1, 0,
+        "AMD's library looks at as many pointers as the first size says: what lies behind the array may be null or not",
+        [["hipMallocManaged", [["out", "P"], PIECE, 1], "b0"],
+         ["hipMemRangeGetAttributes", [["array", "P", [["room", 4], None, None, None]], ["array", "z", [4]],
+                                       ["array", "i", [1]], 1, ["at", "b0", 0], PAGE]]],
+        holds=lambda arguments: arguments[3] < 4,
     ),
     Declared(
         "hipMemSetAccess", "for a device without a link to the memory's", 0, 1,
@@ -187,6 +195,10 @@ DEATHS = (
            ["hipMemcpyPeer", [["at", "b1", 0], 0, ["at", "b0", 0], 2, PAGE]]]),
     Death("hipMemset of memory of a device without a link to the current one", 0,
           [*APART, ["hipMemset", [["at", "b0", 0], 1, PAGE]]]),
+    Death("hipMemGetAddressRange into null", 0, [BUFFER, ["hipMemGetAddressRange", [None, None, ["at", "b0", 0]]]]),
+    Death("hipIpcGetMemHandle of pinned memory", 1,
+          [["hipHostMalloc", [["out", "P"], PIECE, 0], "p0"],
+           ["hipIpcGetMemHandle", [["room", 64], ["at", "p0", 0]]]], ("7.2",)),
     Death("hipMemPtrGetInfo into null", 1, [BUFFER, ["hipMemPtrGetInfo", [["at", "b0", 0], None]]]),
     Death("hipMemMap past the end of a range", 0,
           [*mapped(), ["hipMemCreate", [["out", "P"], 2 * PIECE, ["prop", 1, 0, 1, 0], 0], "h1"],

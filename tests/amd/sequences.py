@@ -214,7 +214,7 @@ def range_attribute(c: Chooser) -> Call:
         room = c.mostly([4 if attribute != 3 else c.any([4, 8, 16])], [0, 2, 8])
         return ["hipMemRangeGetAttribute", [c.mostly([["room", room]], [None]), room, attribute, at, size]]
     asked = [c.mostly([1, 2, 3, 4, 100], [0, 5], 0.97) for _ in range(c.any([1, 2, 3]))]
-    rooms = [["room", 4] for _ in range(8)]  # it looks at as many as the first size says, not at as many as asked
+    rooms = [["room", 4] for _ in asked]
     return [
         "hipMemRangeGetAttributes",
         [["array", "P", rooms], ["array", "z", [4] * len(asked)], ["array", "i", asked], len(asked), at, size],
@@ -309,8 +309,8 @@ def last_errors(c: Chooser) -> Call:
     return [c.any(["hipGetLastError", "hipGetLastError", "hipPeekAtLastError", "hipExtGetLastError"]), []]
 
 
-ATTRIBUTES = sorted({*range(100)} - {44, 50, 51, 63, 88, 91})
-"""Without those that are uninitialized, the machine's, or of pools, which the simulator has not: declared.py."""
+ATTRIBUTES = sorted({*range(100), *range(10000, 10022)} - {44, 50, 51, 88, 91, 10005, 10006})
+"""Without those that are uninitialized, addresses, or of pools, which the simulator has not: declared.py."""
 
 
 @often(6)

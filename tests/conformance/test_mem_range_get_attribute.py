@@ -110,6 +110,16 @@ def test_accessed_by_lists_devices_in_order_then_nowhere(hip: Hip) -> None:
 
 
 @pytest.mark.needs("two devices")
+def test_advice_that_the_cpu_does_not_access_takes_the_first_device_away(hip: Hip) -> None:
+    with hip.managed(MIB) as address:
+        for device in (0, 1, CPU):
+            assert hip.hipMemAdvise(address, MIB, 5, device) == SUCCESS
+        assert hip.hipMemAdvise(address, MIB, 6, CPU) == SUCCESS
+
+        assert accessed_by(hip, address, MIB, 3) == [1, NOWHERE, NOWHERE]
+
+
+@pytest.mark.needs("two devices")
 def test_a_short_accessed_by_array_is_cut(hip: Hip) -> None:
     with hip.managed(MIB) as address:
         hip.hipMemAdvise(address, MIB, 5, 0)

@@ -1,4 +1,6 @@
 // Managed memory: allocation, advice, prefetch. managed_queries.cpp answers queries about the result.
+#include <algorithm>
+
 #include "access.hpp"
 #include "calls/support.hpp"
 
@@ -26,11 +28,13 @@ bool is_advice(unsigned int advice) {
          advice == hipMemAdviseSetCoarseGrain || advice == hipMemAdviseUnsetCoarseGrain;
 }
 
+// For the CPU AMD's library takes the first device's entry away, and never the CPU's.
 void set_accessed_by(managed_state& state, int device, bool on) {
-  if (device == hipCpuDeviceId) {
-    state.accessed_by_cpu = on;
+  if (device == hipCpuDeviceId && on) {
+    state.accessed_by_cpu = true;
     return;
   }
+  device = std::max(device, 0);
   const auto bit = std::uint64_t{1} << device;
   state.accessed_by = on ? state.accessed_by | bit : state.accessed_by & ~bit;
 }

@@ -121,6 +121,10 @@ hipError_t hipMemRangeGetAttributes(void** data, std::size_t* dataSizes, hipMemR
   for (std::size_t i = 0; i < numAttributes; ++i) {
     if (!data[i]) return hipErrorInvalidValue;
   }
+  if (dataSizes[0] > numAttributes)
+    note("hipMemRangeGetAttributes",
+         "the real library reads as many pointers as the first size says, past the array, and "
+         "returns InvalidValue where one is null");
   for (std::size_t i = 0; i < numAttributes; ++i) {
     const auto code = get(*m, data[i], dataSizes[i], attributes[i], ptr, count);
     if (code != hipSuccess) return code;
