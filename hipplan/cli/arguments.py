@@ -47,6 +47,8 @@ class Parser(argparse.ArgumentParser):
         Arguments behind `--` are given.rest, if the verb has set_defaults(rest=[]); otherwise `--` has no meaning, and
         a file whose name begins with a dash must be written as ./-name.
         """
+        if with_nul := [argument for argument in arguments if "\0" in argument]:  # not from a shell, but from Python
+            self.error(f"no argument can hold a NUL: {with_nul[0]!r}")
         end = arguments.index("--") if "--" in arguments else len(arguments)
         before, rest = list(arguments[:end]), list(arguments[end + 1 :])
         if self.get_default("rest") is None:
@@ -120,18 +122,14 @@ def plans_named(given: argparse.Namespace, *, parts: bool = False) -> list[str]:
         below = [str(path) for path in plans_below(Path(named), parts=parts)] if is_folder(named) else []
         files_named += below or [named]
     if given.only_plans:  # an unreadable file stays in the list; opening it reports why
-        files = {named: Path(named) for named in files_named if not _is_no_path(named) and os.path.isfile(named)}  # noqa: PTH113
+        files = {named: Path(named) for named in files_named if named != "-" and os.path.isfile(named)}  # noqa: PTH113
         plans = set(plans_among(files.values(), parts=parts))
         files_named = [named for named in files_named if named not in files or files[named] in plans]
     return files_named
 
 
 def is_folder(named: str) -> bool:
-    return not _is_no_path(named) and os.path.isdir(named)  # noqa: PTH112  # before pathlib is needed
-
-
-def _is_no_path(named: str) -> bool:
-    return named == "-" or "\0" in named
+    return named != "-" and os.path.isdir(named)  # noqa: PTH112  # before pathlib is needed
 
 
 def format_option(parser: Parser, *more: str) -> None:
@@ -275,8 +273,8 @@ def source_of(file: str) -> str | IO[bytes]:
     """A path, or standard input for `-`."""
     if file != "-":
         # load() would take a text with a line break as a document, but here it is always a file name.
-        if "\n" in file or "\0" in file:
-            raise PlanError(Diagnostic("HP001", f"a file name cannot hold a line break or a NUL: {file!r}"))
+        if "\n" in file:
+            raise PlanError(Diagnostic("HP001", f"the file name of a plan cannot hold a line break: {file!r}"))
         return file
     if sys.stdin is None:
         raise PlanError(Diagnostic("HP001", "standard input is closed"))

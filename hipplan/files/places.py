@@ -30,7 +30,10 @@ class Place:
     """A name in an open folder, of a file or of nothing yet. It is a context manager, which closes the folder."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError; UnsafeFile: the path leads through a link of another user; ValueError: it has a NUL."""
+        """Raises OSError; UnsafeFile: the path leads through a link of another user; ValueError: no file can have this
+        name."""
+        if b"\0" in os.fsencode(path):
+            raise ValueError("a NUL would end the path")
         folder, self.name = os.path.split(path)
         if self.name in ("", ".", ".."):
             raise IsADirectoryError(errno.EISDIR, "it names a folder", path)

@@ -168,3 +168,12 @@ def test_the_simulator_is_no_gpu_for_any_verb(line: list[str], tmp_path: Path, h
     assert done.returncode == 3
     assert f"{plan}:2:17: error[HP313]: the plan requires a real GPU, but this is the simulator" in done.stderr
     assert hipplan("validate", plan, "--machine", "mi300x-8").returncode == 0
+
+
+@pytest.mark.parametrize("line", [["up", "PLAN", "--name", "a\0b"], ["up", "PLAN", "--locked", "a\0b"], ["down", "\0"]])
+def test_an_argument_with_a_nul_is_refused_in_every_verb(line: list[str], hipplan: Run) -> None:
+    """A Python program can pass one; no file name and no command line of another process can hold it."""
+    done = hipplan(*(ROOT / "plans" / "quickstart.yaml" if part == "PLAN" else part for part in line))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"hipplan {line[0]}: error: no argument can hold a NUL: {line[-1]!r}" in done.stderr

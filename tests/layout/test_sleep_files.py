@@ -130,6 +130,19 @@ def test_what_lies_there_is_refused_unless_it_is_ours_and_private(
     assert names(file.parent) == [file.name]
 
 
+@pytest.mark.parametrize(
+    ("name", "why"), [("copy\0.bin", "a NUL"), ("copy.bin\0", "a NUL"), ("\ud800.bin", "surrogates not allowed")]
+)
+def test_a_name_that_no_file_can_have_is_refused(
+    name: str, why: str, layout: Layout, sim: Simulator, tmp_path: Path
+) -> None:
+    for write in (lambda path: layout.sleep("cache", to=path), lambda path: layout.save("cache", path)):
+        with pytest.raises(ApplyError, match=rf"HP413.*cannot be written\n(.|\n)*{why}"):
+            write(tmp_path / name)
+    assert (layout.asleep, names(tmp_path)) == ({}, [])
+    require_bytes(layout, sim)
+
+
 def test_what_is_ours_and_private_is_replaced(layout: Layout, sim: Simulator, file: Path) -> None:
     file.write_text("mine")
     file.chmod(0o600)
