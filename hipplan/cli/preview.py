@@ -1,7 +1,8 @@
 """hipplan preview: the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
-More than 60 rows are summed up: --all shows each, --grep NAME those whose name contains NAME.
+More than 60 rows are summed up: --all shows each, --grep NAME those whose name contains NAME. JSON of more than 2 MiB
+is summed up, too, under other keys (summed_up, steps_summary, resources_summary); --all writes every row.
 With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update), and what they
 lose: `+` is made, `~` altered, `-/+` recreated, `-` freed. The last line counts them.
 For a plan with ranks: a line for each rank, or with --rank all of one, with what it maps of the others.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, show_warnings
 from hipplan.cli.programs import program_options, programs
@@ -29,7 +30,7 @@ from hipplan.files import strict_json
 from hipplan.plain import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _FEW = 10
 """At most so many names are shown."""
+_JSON_MAX = 2 << 20
+"""The most bytes of JSON, which is ASCII, without --all."""
 
 
 def declare(parser: Parser) -> None:
@@ -48,7 +51,8 @@ def declare(parser: Parser) -> None:
     about = "with --from: exit with 6 if a byte, an address or a right would be lost, 0 for any other change"
     parser.add_argument("--fail-on-loss", action="store_true", help=about)
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--all", action="store_true", help="show every row, also where there are more than 60")
+    about = "show every row, also where there are more than 60, or more than 2 MiB of JSON"
+    either.add_argument("--all", action="store_true", help=about)
     about = "show each row whose name contains NAME, in any case"
     either.add_argument("--grep", metavar="NAME", type=not_empty, help=about)
     about = "show the offset, dtype and shape of each tensor, instead of the steps"
@@ -69,8 +73,8 @@ def _preview(given: Namespace) -> int:
 
     if given.old is None and (given.detailed_exitcode or given.fail_on_loss):
         raise WrongUsage("--from-var, --from-var-file, --detailed-exitcode and --fail-on-loss need --from")
-    if given.format == "json" and (given.all or given.grep or given.tensors):
-        raise WrongUsage("--all, --grep and --tensors choose rows of the text; JSON has all of them")
+    if given.format == "json" and (given.grep or given.tensors):
+        raise WrongUsage("--grep and --tensors choose rows of the text, not of JSON")
     compiled = programs(given)
     if isinstance(compiled, Difference):
         lines = _preview_change(compiled, given)
@@ -92,7 +96,7 @@ def _preview_one(program: Program, given: Namespace) -> None:
     if given.format != "json" or given.strict:
         show_warnings(program.warnings, given)
     if given.format == "json":
-        sys.stdout.writelines(strict_json.pieces(render_json.program_json(program)))
+        _print_json(render_json.program_json(program), lambda: render_json.program_summary(program), given)
         return
     steps = from_nothing(program).all_steps
     rank = f", rank {program.rank.rank} of {program.rank.ranks}" if program.rank.ranks > 1 else ""
@@ -108,6 +112,14 @@ def _preview_one(program: Program, given: Namespace) -> None:
     print(render.totals(program))
     if note := pieces.note(program):
         render.print_line(note)
+
+
+def _print_json(whole: dict[str, Any], summed_up: Callable[[], dict[str, Any]], given: Namespace) -> None:
+    """Print a document, or a summary in its place if it is long: a few lines of a plan may become a million rows."""
+    text: Iterable[str] = strict_json.pieces(whole)
+    if not given.all:
+        text = strict_json.within(text, _JSON_MAX) or strict_json.pieces(summed_up())
+    sys.stdout.writelines(text)
 
 
 def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> None:
@@ -147,7 +159,7 @@ def _preview_all(all_ranks: AllRanks, given: Namespace) -> None:
     if given.format != "json" or given.strict:
         show_warnings(together([program.warnings for program in ranks]), given)
     if given.format == "json":
-        sys.stdout.writelines(strict_json.pieces(render_json.ranks_json(ranks)))
+        _print_json(render_json.ranks_json(ranks), lambda: render_json.ranks_summary(ranks), given)
         return
     first = ranks[0]
     nodes = counted(1 + max(rank.node for rank in all_ranks.ranks), "node")
@@ -169,7 +181,8 @@ def _preview_change(difference: Difference, given: Namespace) -> list[Line]:
     if given.format != "json" or given.strict:
         show_warnings(difference.new.warnings, given)
     if given.format == "json":
-        sys.stdout.writelines(strict_json.pieces(render_json.difference_json(difference)))
+        whole = render_json.difference_json(difference)
+        _print_json(whole, lambda: render_json.difference_summary(difference), given)
         return lines
     steps = [*enumerate(difference.all_steps, 1)]
     programs_text = f"{difference.old.source} -> {difference.new.source} on {difference.new.machine}"

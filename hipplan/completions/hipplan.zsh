@@ -252,7 +252,7 @@ _shtab_hipplan_preview_options=(
   "--rank[for a plan with ranks\: show the program of this rank]:N:"
   "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
   "--fail-on-loss[with --from\: exit with 6 if a byte, an address or a right would be lost, 0 for any other change]"
-  "--all[show every row, also where there are more than 60]"
+  "--all[show every row, also where there are more than 60, or more than 2 MiB of JSON]"
   "--grep[show each row whose name contains NAME, in any case]:NAME:"
   "--tensors[show the offset, dtype and shape of each tensor, instead of the steps]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 FORMAT_VERSION = 1
@@ -37,6 +37,17 @@ def pieces(data: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield dumps(value)
     yield "\n}\n"
+
+
+def within(text: Iterable[str], length: int) -> list[str] | None:
+    """The pieces of a text of at most so many characters. None if it is longer; then it is not read to its end."""
+    kept, left = [], length
+    for piece in text:
+        left -= len(piece)
+        if left < 0:
+            return None
+        kept.append(piece)
+    return kept
 
 
 def document(indent: int | None = 2, **keys: Any) -> str:

@@ -14,6 +14,7 @@ from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import Step
+from hipplan.show import summary
 
 if TYPE_CHECKING:
     from hipplan.layout.layout import Layout
@@ -99,14 +100,55 @@ def program_json(program: Program) -> dict[str, Any]:
     }
 
 
+def program_summary(program: Program) -> dict[str, Any]:
+    """As program_json(), with families in place of `steps` and `resources`. Nothing in it grows with their number."""
+    steps, objects = from_nothing(program).all_steps, summary.objects_of(program.resources)
+    return {
+        "format_version": FORMAT_VERSION,
+        **_identity(program),
+        "bytes_by_device": program.bytes_by_device(),
+        "summed_up": {"steps": len(steps), "resources": len(program.resources)},
+        "steps_summary": _with_names_cut(summary.calls_of(steps)),
+        "resources_summary": [_cut(asdict(rows), "devices") for rows in objects[: summary.ROWS_MAX]],
+        "resources_summary_left_out": max(0, len(objects) - summary.ROWS_MAX),
+        **_cut({"warnings": [warning.to_json() for warning in program.warnings]}, "warnings", summary.ROWS_MAX),
+    }
+
+
+def _with_names_cut(families: Sequence[summary.Calls] | Sequence[summary.Changes]) -> list[dict[str, Any]]:
+    return [_cut(asdict(family), "names") for family in families]
+
+
+def _cut(data: dict[str, Any], key: str, most: int = summary.FAMILIES_MAX) -> dict[str, Any]:
+    """The same with the first members of one list, and how many of them are left out."""
+    return data | {key: data[key][:most], f"{key}_left_out": max(0, len(data[key]) - most)}
+
+
 def ranks_json(programs: Sequence[Program]) -> dict[str, Any]:
-    """All ranks of a plan, each as program_json()."""
+    """All ranks of a plan, each as program_json(); for strict_json.pieces, too."""
 
     def listed(program: Program) -> dict[str, Any]:
         return {key: [*member] if isinstance(member, map) else member for key, member in program_json(program).items()}
 
-    ranks = [{**asdict(program.rank), **listed(program)} for program in programs]
+    ranks = ({**asdict(program.rank), **listed(program)} for program in programs)
     return {"format_version": FORMAT_VERSION, "ranks": ranks}
+
+
+def ranks_summary(programs: Sequence[Program]) -> dict[str, Any]:
+    """As ranks_json(), with numbers for the first ranks."""
+    ranks = [
+        asdict(program.rank)
+        | {"bytes_by_device": program.bytes_by_device()}
+        | {"steps": len(from_nothing(program).all_steps), "resources": len(program.resources)}
+        for program in programs[: summary.ROWS_MAX]
+    ]
+    return {
+        "format_version": FORMAT_VERSION,
+        **_identity(programs[0]),
+        "summed_up": {"ranks": len(programs)},
+        "ranks_summary": ranks,
+        "ranks_summary_left_out": len(programs) - len(ranks),
+    }
 
 
 def _identity(program: Program) -> dict[str, Any]:
@@ -131,6 +173,18 @@ def difference_json(change: Difference) -> dict[str, Any]:
         "note": listing.note(change),
         "given_back": [step.name for step in reversed(change.released)],
         "warnings": [warning.to_json() for warning in change.new.warnings],
+    }
+
+
+def difference_summary(change: Difference) -> dict[str, Any]:
+    """As difference_json(), with families in place of `changes` and `steps`, and the number of `given_back`."""
+    whole, steps = difference_json(change), change.all_steps
+    changed, given_back = whole.pop("changes"), whole.pop("given_back")
+    del whole["steps"]
+    return _cut(whole, "warnings", summary.ROWS_MAX) | {
+        "summed_up": {"changes": len(changed), "steps": len(steps), "given_back": len(given_back)},
+        "changes_summary": _with_names_cut(summary.changes_of(listing.lines(change))),
+        "steps_summary": _with_names_cut(summary.calls_of(steps)),
     }
 
 

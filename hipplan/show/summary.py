@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.progress_bar import ProgressBar
@@ -20,6 +21,8 @@ from hipplan.units import about_size, format_size
 
 ROWS_MAX = 60
 """More rows than these are summed up."""
+FAMILIES_MAX = 4
+"""More names than these are counted."""
 _BAR_WIDTH = 30
 _RANGES = ("region", "reservation")
 _NUMBERS = re.compile(r"[0-9]+")
@@ -49,23 +52,82 @@ def device_bars(program: Program) -> Table:
     return bars
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """All steps with one driver call."""
+
+    call: str
+    steps: int
+    names: Sequence[str]
+    """Families of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Objects of one kind whose names differ only in numbers, or one region with its contents."""
+
+    name: str
+    kind: str
+    devices: Sequence[str]
+    count: int
+    holds: Mapping[str, int]
+    """Kind of object -> how many are inside."""
+    asked: int
+    size: int
+    """In bytes, as of Resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Objects of one kind to which the same happens, and which lose the same."""
+
+    sign: str
+    kind: str
+    loses: str
+    count: int
+    bytes_lost: int
+    names: Sequence[str]
+    """Families of names."""
+
+
+def calls_of(steps: Iterable[Step]) -> list[Calls]:
+    """By first appearance."""
+    groups = _grouped(steps, lambda step: (step.call,))
+    return [Calls(call, len(alike), _families([step.name for step in alike])) for (call,), alike in groups]
+
+
 def steps_summary(steps: Iterable[Step]) -> str:
     """A line for each driver call."""
-    groups = _grouped(steps, lambda step: (step.call,))
-    rows = [(str(len(alike)), call, _names([step.name for step in alike])) for (call,), alike in groups]
+    rows = [(str(calls.steps), calls.call, _first_few(calls.names)) for calls in calls_of(steps)]
     return fitted_table((">steps", "call", "names"), rows)
 
 
-def resources_summary(resources: Sequence[Resource]) -> str:
-    """A line for each region and reservation with its contents, and one for each group of similar other objects."""
+def objects_of(resources: Sequence[Resource]) -> list[Objects]:
+    """Each region and reservation with its contents, and the families of other objects, by first appearance. Where
+    there are more than ROWS_MAX, families of regions and reservations, too."""
     inside = Counter((resource.kind, resource.inside) for resource in resources)
     parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
     shown = [resource for resource in resources if not resource.inside and resource.name not in parts]
     rows = [
         *_summed(shown, inside, lambda resource: resource.name if resource.kind in _RANGES else _family(resource.name))
     ]
-    if len(rows) > ROWS_MAX:
-        rows = [*_summed(shown, inside, lambda resource: _family(resource.name))]
+    return rows if len(rows) <= ROWS_MAX else [*_summed(shown, inside, lambda resource: _family(resource.name))]
+
+
+def resources_summary(resources: Sequence[Resource]) -> str:
+    """A line for each of objects_of()."""
+    rows: list[tuple[str, ...]] = [
+        (
+            objects.name,
+            objects.kind,
+            _first_few(objects.devices),
+            str(objects.count),
+            ", ".join(counted(count, what) for what, count in objects.holds.items()),
+            about_size(objects.asked) if objects.size else "",
+            about_size(objects.size) if objects.size else "",
+        )
+        for objects in objects_of(resources)
+    ]
     hidden = len(rows) - ROWS_MAX
     if hidden > 0:
         rows = [*rows[: ROWS_MAX - 1], (f"and {hidden + 1} more", *[""] * 6)]
@@ -82,37 +144,56 @@ def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
 
 def _summed(
     shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
-) -> Iterator[tuple[str, ...]]:
-    """A row for each kind and name."""
+) -> Iterator[Objects]:
+    """The objects of each kind and name."""
     for (kind, name), alike in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
         holders = dict.fromkeys(
             who for resource in alike for who in ([who for who, _ in resource.held_by] or [resource.device])
         )
-        held = [
-            (what, sum(inside.get((what, resource.name), 0) for resource in alike)) for what in ("tensor", "mapping")
-        ]
-        asked, size = sum(resource.asked for resource in alike), sum(resource.size for resource in alike)
-        yield (
+        held = {what: sum(inside.get((what, resource.name), 0) for resource in alike) for what in ("tensor", "mapping")}
+        yield Objects(
             alike[0].name if len(alike) == 1 else name,
             kind,
-            _first_few(holders),
-            str(len(alike)),
-            ", ".join(counted(count, what) for what, count in held if count),
-            about_size(asked) if size else "",
-            about_size(size) if size else "",
+            [*holders],
+            len(alike),
+            {what: count for what, count in held.items() if count},
+            sum(resource.asked for resource in alike),
+            sum(resource.size for resource in alike),
         )
 
 
-def changes_summary(lines: Iterable[Line]) -> str:
-    """A line for each kind of object to which the same happens, and which loses the same."""
+def changes_of(lines: Iterable[Line]) -> list[Changes]:
+    """By first appearance."""
     groups = _grouped(lines, lambda line: (line.sign, line.kind, line.loss.in_short if line.loss else ""))
-    rows: list[tuple[str, ...]] = []
-    for (sign, kind, loses), alike in groups:
-        lost = sum(line.loss.bytes for line in alike if line.loss)
-        names = _names([line.name for line in alike])
-        rows.append((sign, str(len(alike)), kind, loses, about_size(lost) if lost else "", names))
+    return [
+        Changes(
+            sign,
+            kind,
+            loses,
+            len(alike),
+            sum(line.loss.bytes for line in alike if line.loss),
+            _families([line.name for line in alike]),
+        )
+        for (sign, kind, loses), alike in groups
+    ]
+
+
+def changes_summary(lines: Iterable[Line]) -> str:
+    """A line for each of changes_of()."""
+    summed = changes_of(lines)
+    rows: list[tuple[str, ...]] = [
+        (
+            changes.sign,
+            str(changes.count),
+            changes.kind,
+            changes.loses,
+            about_size(changes.bytes_lost) if changes.bytes_lost else "",
+            _first_few(changes.names),
+        )
+        for changes in summed
+    ]
     columns: tuple[str, ...] = ("", ">count", "kind", "", ">bytes lost", "names")
-    if not any(loses for _, _, loses in dict(groups)):
+    if not any(changes.loses for changes in summed):
         columns, rows = (*columns[:3], columns[-1]), [(*row[:3], row[-1]) for row in rows]
     return fitted_table(columns, rows)
 
@@ -149,18 +230,18 @@ def _family(name: str) -> str:
     return _NUMBERS.sub("*", name)
 
 
-def _names(names: Iterable[str]) -> str:
-    """The first few families of names, as text."""
+def _families(names: Iterable[str]) -> list[str]:
+    """The families of names; the name itself where a family has only one."""
     families: dict[str, set[str]] = {}
     for name in names:
         whole = name.partition("#")[0].partition("[")[0]
         families.setdefault(_family(whole), set()).add(whole)
-    return _first_few([min(names) if len(names) == 1 else family for family, names in families.items()])
+    return [min(names) if len(names) == 1 else family for family, names in families.items()]
 
 
 def _first_few(names: Collection[str]) -> str:
-    shown = ", ".join([*names][:4])
-    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown
+    shown = ", ".join([*names][:FAMILIES_MAX])
+    return f"{shown} and {len(names) - FAMILIES_MAX} more" if len(names) > FAMILIES_MAX else shown
 
 
 def _percent(part: int, whole: int) -> str:
