@@ -34,7 +34,8 @@ SWAPS = {
     " is not ": " is ", " | ": " & ", "nullptr": "reinterpret_cast<void*>(1)",
 }  # fmt: skip
 NUMBER = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
-TIERS = {"quick": ["make", "quick"], "test": ["make", "test"], "reliability": ["make", "reliability"]}
+STOP = "ARGUMENTS=-x -p no:cacheprovider"
+TIERS = {"quick": ["make", "quick", STOP], "test": ["make", "test", STOP], "reliability": ["make", "reliability"]}
 LONGEST_S = 3600
 SURVIVORS = 5
 """So many breaks that `make test` misses are put to `make reliability`, which takes long."""
@@ -132,11 +133,8 @@ def compiles() -> bool:
 
 def noticed(tier: str) -> str:
     """The first test of a tier that fails, or nothing."""
-    environment = os.environ | {"PYTEST_ADDOPTS": "-x -q -p no:cacheprovider"}
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        process = subprocess.Popen(
-            TIERS[tier], cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
+        process = subprocess.Popen(TIERS[tier], cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
         try:
             if process.wait(LONGEST_S) == 0:
                 return ""
@@ -158,6 +156,7 @@ def main() -> int:
     parser.add_argument("--python", type=int, default=30, help="breaks in Python")
     parser.add_argument("--cpp", type=int, default=10, help="breaks in C++ that compile")
     parser.add_argument("--tiers", default="quick,test,reliability")
+    parser.add_argument("--after", type=int, default=0, help="breaks of an earlier run: goes on after so many")
     parser.add_argument("--list", action="store_true", help="print the breaks, and run nothing")
     given = parser.parse_args()
     clean = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=ROOT).returncode == 0
@@ -177,7 +176,7 @@ def main() -> int:
     tiers = given.tiers.split(",")
     counts = dict.fromkeys([*tiers, "survived"], 0)
     left = {".py": given.python, ".cpp": given.cpp}
-    for broken in breaks:
+    for broken in breaks[given.after :]:
         if left[broken.path.suffix]:
             left[broken.path.suffix] -= _one(broken, tiers, counts)
     print("  ".join(f"{name}: {count}" for name, count in counts.items()))
