@@ -20,7 +20,7 @@ from hipplan.layout.transaction import OnStep
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import PLANS, Simulator
-from tests.faults.harness import RELEASES, as_release
+from tests.faults.harness import RELEASES, as_release, same_calls_each_time
 from tests.pauses import alarm, during
 
 MANY = {
@@ -125,6 +125,23 @@ def test_a_batch_of_slow_calls_goes_on_where_it_stopped(sim: Simulator, tmp_path
     sim.runtime.arm_faults("hipMemMap@1+=delay:6; hipMemSetAccess@2=delay:6; hipMalloc@3=delay:6")
 
     assert calls(sim, made, None, tmp_path / "slow") == expected
+
+
+def test_slow_calls_add_none_where_the_same_calls_are_made_each_time(sim: Simulator, tmp_path: Path) -> None:
+    """So that the fault sweeps count the same calls on a busy machine."""
+    made = program(MANY | {"allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 4}}})
+
+    def names(to: Path) -> list[str]:
+        sim.runtime.trace_to(str(to))
+        with same_calls_each_time():
+            run(made, sim.runtime).close()
+        sim.runtime.trace_to("")
+        return [json.loads(line)["call"] for line in to.read_text().splitlines()]
+
+    expected = names(tmp_path / "quick")
+    sim.runtime.arm_faults("hipMalloc@1=delay:6; hipMalloc@2=delay:6; hipMalloc@3=delay:6; hipFree@2=delay:6")
+
+    assert names(tmp_path / "slow") == expected
 
 
 def test_what_a_signals_handler_raises_is_no_step_s(sim: Simulator, tmp_path: Path) -> None:
