@@ -104,6 +104,13 @@ def test_a_file_holds_one_idea() -> None:
     refuse(long, "over 400 lines: it usually holds two ideas")
 
 
+def test_unit_tests_apply_nothing() -> None:
+    """So that `make quick` can run all of tests/unit."""
+    files = (ROOT / "tests" / "unit").glob("*.py")
+    applies = (place(path) for path in files if re.search(r"\bSimulator\b|\bapply\(", path.read_text()))
+    refuse(applies, "a test that applies a plan lies beside what it tests, as in tests/layout and tests/machines")
+
+
 def test_a_function_fits_a_screen() -> None:
     long = (
         f"{place(path)}: {node.name}"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy
 import pytest
 
 import hipplan as library
+from hipplan.language.serving import plan_text, read_model
+from hipplan.machines.profiles import load_machine
+from hipplan.program.fitting import Reserve, fitted
 from tests.cli.conftest import Run
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Simulator
 from tests.unit.test_models import LLAMA, TINY, with_files
 
 
@@ -138,3 +142,24 @@ def test_a_file_that_import_did_not_write_is_kept(content: str | bytes, tmp_path
     assert file.read_bytes() == data
     done = hipplan("import", "safetensors", tensors, "-o", file, "--force")
     assert (done.returncode, done.stdout) == (0, f"wrote {file}\n  weights: 3 tensors, 124B\n")
+
+
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_weights_beside_it_are_loaded(ranks: int, index: bool, folder: Path, sim: Simulator) -> None:
+    (folder / "config.json").write_text(json.dumps(TINY))
+    tensors = with_files(folder, index=index)
+    model = read_model(str(folder), ranks)
+    machine = load_machine("sim-2")
+    text = plan_text(model, fitted(model, machine, 2**20, Reserve()), 4096, str(folder))
+    (folder / "plan.yaml").write_text(text)
+    with library.apply(folder / "plan.yaml", runtime="sim") as layout:
+        for name, array in tensors.items():
+            parts = [layout.read(f"rank.{rank}.{name}") for rank in range(ranks)]
+            if parts[0].shape == array.shape:
+                assert all((part == array).all() for part in parts)
+            else:
+                axis = next(n for n in range(array.ndim) if parts[0].shape[n] != array.shape[n])
+                assert (numpy.concatenate(parts, axis) == array).all()
+        assert layout["kv.0.pages"].shape[1:] == (2, 2, 16, 2 // ranks, 16)
+        assert layout["staging.0"].size == 4096

@@ -16,6 +16,7 @@ from hipplan.errors import ApplyError, HeldError
 from hipplan.holders import requests
 from tests import meddling
 from tests.conftest import Simulator
+from tests.unit.test_attached import plan as attached_plan
 
 RIGHTS = {0: "none", 1: "r", 3: "rw"}
 PLAN = """hipplan: 1
@@ -219,3 +220,13 @@ def test_verify_reports_access_that_differs_from_the_plan(up: Up, sim: Simulator
             meddling.set_access(layout, name, (0, right), (1, "r"))
         mismatches = {(check.name, check.desired, check.current) for check in layout.verify().mismatches()}
         assert mismatches == {("weights[0]", "r", "rw"), ("cache[0]", "rw", "r")}
+
+
+def test_an_apply_gives_the_same_rights_with_and_without_it(sim: Simulator) -> None:
+    without = attached_plan({"attached": "r"}, {"attached": "r"})
+    programs = [hipplan.compile(data, "sim-2") for data in (attached_plan(), without)]
+    assert programs[0].steps == programs[1].steps
+    with hipplan.apply(attached_plan(), runtime="sim") as layout:
+        assert dict(layout["r"].resource.access) == {"gpu.0": "rw"}
+        layout.update(without)
+        assert layout.verify().mismatches() == []

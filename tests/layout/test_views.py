@@ -349,3 +349,31 @@ def test_a_piece_names_its_devices_and_the_device_of_its_view(layout: Layout) ->
         "told[0]": (("gpu.0",), "gpu.0"),
     }
     assert layout["shared"].devices == ()
+
+
+def test_tensors_are_views_of_their_own_bytes(sim: Simulator) -> None:
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "regions": {
+            "r": {
+                "devices": ["gpu.*"],
+                "access": {"gpu.*": "rw"},
+                "tensors": {"a": {"dtype": "f32", "shape": [3, 5]}, "b": {"dtype": "i64", "shape": [2**20]}},
+            },
+            "fixed": {"device": "gpu.1", "access": {"gpu.1": "r"}, "tensors": {"c": {"dtype": "f32", "shape": [4]}}},
+        },
+    }
+    with hipplan.apply(plan, runtime="sim") as layout:
+        a, b, c = layout["r.a"], layout["r.b"], layout["fixed.c"]
+        base = layout["r"].address
+        assert base is not None
+        assert (a.address, a.shape, str(a.dtype), a.device) == (base, (3, 5), "f32", "gpu.0")
+        assert b.address == base + 256
+        assert a.strides == (20, 4)
+        assert layout["r"].nbytes == layout["r"].size
+        assert c.read_only
+        assert c.__dlpack_device__() == (10, 1)
+        wanted = numpy.arange(2**20)
+        layout.runtime.write(b.address, wanted.tobytes())  # across the border of two devices
+        assert (numpy.from_dlpack(b, device="cpu") == wanted).all()

@@ -22,7 +22,7 @@ from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
 from hipplan.program.fitting import Reserve, fitted
-from tests.conftest import ROOT, Simulator
+from tests.conftest import ROOT
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
@@ -236,27 +236,6 @@ def with_files(folder: Path, *, index: bool = False, **changed: tuple[int, ...])
         names = json.dumps({"weight_map": dict.fromkeys(tensors, file.name)})
         (folder / "model.safetensors.index.json").write_text(names)
     return tensors
-
-
-@pytest.mark.parametrize("index", [False, True])
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_weights_beside_it_are_loaded(ranks: int, index: bool, write: Write, sim: Simulator) -> None:
-    folder = write(TINY)
-    tensors = with_files(folder, index=index)
-    model = read_model(str(folder), ranks)
-    machine = load_machine("sim-2")
-    text = plan_text(model, fitted(model, machine, 2**20, Reserve()), 4096, str(folder))
-    (folder / "plan.yaml").write_text(text)
-    with hipplan.apply(folder / "plan.yaml", runtime="sim") as layout:
-        for name, array in tensors.items():
-            parts = [layout.read(f"rank.{rank}.{name}") for rank in range(ranks)]
-            if parts[0].shape == array.shape:
-                assert all((part == array).all() for part in parts)
-            else:
-                axis = next(n for n in range(array.ndim) if parts[0].shape[n] != array.shape[n])
-                assert (numpy.concatenate(parts, axis) == array).all()
-        assert layout["kv.0.pages"].shape[1:] == (2, 2, 16, 2 // ranks, 16)
-        assert layout["staging.0"].size == 4096
 
 
 def test_a_config_of_another_model_is_refused(write: Write) -> None:

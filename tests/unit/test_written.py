@@ -14,11 +14,8 @@ import pytest
 
 import hipplan
 from hipplan.errors import PlanError
-from hipplan.layout.run import run
-from hipplan.machines.profiles import load_machine
 from hipplan.program.program import Program
 from hipplan.program.written import read, write
-from tests.conftest import Simulator
 from tests.faults.generated import plan as generated
 
 ROOT = Path(__file__).parents[2]
@@ -45,30 +42,6 @@ def test_a_program_made_by_a_rule_is_read_as_it_was_written(seed: int, tmp_path:
     program = hipplan.compile(generated(seed, tmp_path), "sim-2")
 
     assert read(write(program)) == program
-
-
-@pytest.mark.parametrize("release", ["6.4", "7.2.53211"])
-def test_programs_of_live_layouts_can_be_written(sim: Simulator, release: str) -> None:
-    """Grown past what was reserved, sealed, and cut into pieces."""
-    memory = {"a": {"size": "4MiB"}, "b": {"size": "2MiB"}}
-    mappings = [{"allocation": "a", "at": 0}, {"allocation": "b", "at": "8MiB"}]
-    plan = {"hipplan": 1, "allocations": memory, "reservations": {"r": {"size": "10MiB", "mappings": mappings}}}
-    machine = load_machine("sim-2").model_copy(update={"hip_version": release})
-    program = hipplan.compile(plan, machine)
-    with run(program, sim.runtime) as layout:
-        layout.grow("r", by="4MiB")
-        layout.seal("r")
-        grown = layout.program
-
-        assert read(write(grown)) == grown
-        assert read(write(grown)).resources == grown.resources
-
-
-def test_a_program_that_was_read_can_be_applied(sim: Simulator) -> None:
-    program = read(write(hipplan.compile(ROOT / "plans" / "contents.yaml", "sim-2")))
-    with run(program, sim.runtime) as layout:
-        assert layout.verify().mismatches() == []
-    assert sim.alive() == set()
 
 
 def test_the_same_plan_is_written_as_the_same_bytes_in_every_process() -> None:
