@@ -93,6 +93,18 @@ void bind_bytes(runtime_class& runtime) {
             fill(self, address, value, size);
           },
           py::arg("address"), py::arg("value"), py::arg("size"), no_gil())
+      .def(
+          "fill_on",
+          [](hip::runtime& self, int device, std::uintptr_t address, int value, std::size_t size) {
+            fill_on(self, device_id{device}, address, value, size);
+          },
+          py::arg("device"), py::arg("address"), py::arg("value"), py::arg("size"), no_gil())
+      .def(
+          "prefetch",
+          [](hip::runtime& self, std::uintptr_t address, std::size_t size, int to, int on) {
+            prefetch(self, address, size, device_id{to}, device_id{on});
+          },
+          py::arg("address"), py::arg("size"), py::arg("to"), py::arg("on"), no_gil())
       .def("copy", &copy, py::arg("to"), py::arg("from_"), py::arg("size"), no_gil())
       .def(
           "copy_peer",

@@ -41,6 +41,21 @@ void fill(hip::runtime& runtime, std::uintptr_t address, int value, std::size_t 
   runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a fill", arguments);
 }
 
+void fill_on(hip::runtime& runtime, device_id device, std::uintptr_t address, int value,
+             std::size_t size_bytes) {
+  const scoped_device current(runtime, device);
+  fill(runtime, address, value, size_bytes);
+}
+
+void prefetch(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes, device_id to,
+              device_id on) {
+  const scoped_device current(runtime, on);
+  const auto arguments = "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes);
+  runtime.check(runtime.hipMemPrefetchAsync(pointer(address), size_bytes, to.value, nullptr),
+                "hipMemPrefetchAsync", "a prefetch to " + text(to), arguments);
+  runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a prefetch", arguments);
+}
+
 void copy(hip::runtime& runtime, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes) {
   runtime.check(runtime.hipMemcpy(pointer(to), pointer(from), size_bytes, hip::hipMemcpyDefault), "hipMemcpy",
                 "a copy", moved(to, from, size_bytes));

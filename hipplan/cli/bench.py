@@ -1,11 +1,14 @@
-"""hipplan bench: measure copy bandwidth and latency between all devices, over memory laid out by a plan.
+"""hipplan bench: measure copies between all devices; or a plan's own memory: copies, prefetch, first touch, map.
 
-Bandwidth counts each copied byte once; latency is the time of a copy of 4096 bytes and of the wait for it. Needs
-twice the size on each device, four times with --compare.
+Bandwidth counts each copied byte once; latency is the time of a copy of 4096 bytes and of the wait for it. Without PLAN
+it needs twice the size on each device, four times with --compare.
+With PLAN: copies between its objects, all pairs that have the rights; prefetch and first touch of its managed memory;
+map and unmap of its mapped memory. Each stands beside the same of ordinary buffers (hipMalloc, hipHostMalloc).
 
 Examples:
   hipplan bench
   hipplan bench --size 64MiB --compare --format json
+  hipplan bench plan.yaml --measure copy,latency
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from hipplan.cli.arguments import (
     format_option,
     integer,
     machine_option,
+    not_empty,
     print_notice,
     runtime_option,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
+from hipplan.cli.variables import vars_option
 from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 
@@ -36,6 +41,9 @@ REPEATS_MAX = 100_000
 
 
 def declare(parser: Parser) -> None:
+    parser.add_argument("file", metavar="PLAN", nargs="?", type=not_empty, help="the plan whose memory is measured")
+    about = "with PLAN: which of copy, latency, prefetch, first_touch and map, with commas between (default: all)"
+    parser.add_argument("--measure", metavar="KINDS", type=not_empty, help=about)
     parser.add_argument("--size", default="", help="bytes per copy (default: 256MiB, simulated 16MiB)")
     about = "copies of each kind; the median is reported (default: 20)"
     parser.add_argument("--repeats", type=integer, default=20, help=about)
@@ -43,10 +51,27 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--compare", action="store_true", help=about)
     machine_option(parser)
     runtime_option(parser)
+    vars_option(parser)
+    about = "let the plan include files from outside its own folder"
+    parser.add_argument("--include-anywhere", action="store_true", help=about)
     format_option(parser)
 
 
 def run(given: Namespace) -> int:
+    if not 1 <= given.repeats <= REPEATS_MAX:
+        raise WrongUsage(f"--repeats: from 1 to {REPEATS_MAX}")
+    if given.file is not None:
+        from hipplan.cli.bench_plan import run as run_plan
+
+        if given.size or given.compare:
+            raise WrongUsage("--size and --compare are for copies between devices: leave them out, or PLAN")
+        return run_plan(given)
+    if given.measure or given.var or given.var_file or given.include_anywhere:
+        raise WrongUsage("--measure, --var, --var-file and --include-anywhere are for PLAN")
+    return _between_devices(given)
+
+
+def _between_devices(given: Namespace) -> int:
     from dataclasses import asdict
 
     from hipplan.bench import measure
@@ -54,8 +79,6 @@ def run(given: Namespace) -> int:
     from hipplan.machines.runtimes import choose
     from hipplan.units import parse_size
 
-    if not 1 <= given.repeats <= REPEATS_MAX:
-        raise WrongUsage(f"--repeats: from 1 to {REPEATS_MAX}")
     if given.machine is not None:
         raise WrongUsage("--machine is for --without-gpu")
     chosen = choose(given.runtime)

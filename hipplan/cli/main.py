@@ -39,7 +39,7 @@ VERBS = {
     "explain": "explain a diagnostic: its cause, its fix, an example",
     "schema": "print the JSON Schema of plans, machine profiles or experiments",
     "sim": "run any HIP program on the simulator",
-    "bench": "measure copy bandwidth and latency between all devices",
+    "bench": "measure copies between all devices, or a plan's own memory",
     "experiment": "run an experiment on cells of a plan; resume, report and compare its results",
     "completion": "print a shell script that completes these verbs and their options",
 }

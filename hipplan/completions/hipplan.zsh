@@ -12,7 +12,7 @@ _shtab_hipplan_commands() {
   local _commands=(
     apply:'apply a plan, all or nothing; hold it until ^C; tear it down'
     attach:'run a command whose hipplan.attach() finds what `up` keeps'
-    bench:'measure copy bandwidth and latency between all devices'
+    bench:'measure copies between all devices, or a plan'"'"'s own memory'
     completion:'print a shell script that completes these verbs and their options'
     doctor:'say what to know of this machine before the first apply, and what to do'
     down:'end a holder and free what `up` keeps'
@@ -81,13 +81,18 @@ _shtab_hipplan_attach_defaults_added=0
 
 _shtab_hipplan_bench_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--measure[with PLAN\: which of copy, latency, prefetch, first_touch and map, with commas between (default\: all)]:KINDS:"
   "--size[bytes per copy (default\: 256MiB, simulated 16MiB)]:size:"
   "--repeats[copies of each kind\; the median is reported (default\: 20)]:repeats:"
   "--compare[also measure ordinary buffers, and print the ratio]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim if no GPU\'s driver is loaded), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
+  "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
+  "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
+  "--include-anywhere[let the plan include files from outside its own folder]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":the plan whose memory is measured:_files"
 )
 
 # guard to ensure default positional specs are added only once per session

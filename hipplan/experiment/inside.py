@@ -20,19 +20,43 @@ from hipplan.experiment.metrics import numbers
 from hipplan.experiment.provenance import note
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
+from hipplan.machines.profiles import load_machine
+from hipplan.machines.runtimes import choose
+from hipplan.measure.figures import Figure
+from hipplan.measure.measured import REPEATS, alone, live
+from hipplan.measure.plain import beside
 
 
 def run(job: Job, report: Report) -> int:
     """Fills the report. Raises what apply() and the function raise."""
     function = find(job.inside, Path(job.folder)) if job.inside else None
     plan = load(job.plan, job.variables)
+    figures: list[Figure] = []
+    if job.measure is not None:
+        profile = None if job.machine is None else load_machine(job.machine)
+        chosen = choose(job.runtime, profile)
+        figures += alone(plan, chosen, profile, job.measure, REPEATS, _pass)
     began = time.perf_counter()
     with apply(plan, runtime=job.runtime, machine=job.machine, locked=job.locked, answer=False) as layout:
         report.times["apply"] = time.perf_counter() - began
         note(report, job, plan.digest, layout.program, layout.runtime, len(layout.checks))
         if function is not None:
             _call(function, layout, job, report)
+        if job.measure is not None:
+            began = time.perf_counter()
+            figures += live(layout, chosen, job.measure, REPEATS, _pass)
+            report.times["work"] = time.perf_counter() - began
+    if job.measure is not None:
+        figures = beside(figures, chosen, REPEATS, _pass)
+    for figure in figures:
+        report.metrics[figure.key], report.units[figure.key] = figure.value, figure.unit
+        if figure.plain is not None:
+            report.metrics[f"plain {figure.key}"], report.units[f"plain {figure.key}"] = figure.plain, figure.unit
     return ExitCode.OK
+
+
+def _pass(_: str) -> None:
+    """Nobody looks at the progress of a repetition."""
 
 
 def _call(function: Callable[[Layout], Any], layout: Layout, job: Job, report: Report) -> None:

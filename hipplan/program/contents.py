@@ -62,13 +62,21 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     whole = (to.inside or name, from_.inside or source)
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
+    pairs, staged = route(memory, name, source)
+    return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
+
+
+def route(memory: Memory, name: str, source: str) -> tuple[tuple[tuple[Part, Part], ...], bool]:
+    """(to, from) for each part of a copy of as many bytes as both have, and whether it goes through pinned memory.
+
+    Raises Refused: no device has the rights.
+    """
+    kinds = memory.by_name[name].kind, memory.by_name[source].kind
     pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
     staged = memory.only_holders and not all(may_copy_at_once(memory, a, b) for a, b in pairs)
-    if (
-        "managed" in (to.kind, from_.kind) and not staged
-    ):  # managed memory is wherever it was used last: the other side's device copies
-        pairs = tuple(_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
-    return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
+    if "managed" in kinds and not staged:  # it is wherever it was used last: the other side's device copies
+        pairs = tuple(_by_one_device(a, b, managed_first=kinds[0] == "managed") for a, b in pairs)
+    return pairs, staged
 
 
 def may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
@@ -89,7 +97,7 @@ def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part,
 
 
 def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:
-    """Pairs of equal size: both sequences have the same bytes in total, and are cut at the boundaries of both."""
+    """Pairs of equal size, cut at the boundaries of both; of as many bytes as both have."""
     a, b = list(reversed(left)), list(reversed(right))
     while a and b:
         first, second = a.pop(), b.pop()

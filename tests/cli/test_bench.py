@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,89 @@ def test_a_terminal_gets_a_progress_bar() -> None:
 
     assert done.returncode == 0
     assert "copying" in output
+
+
+PLAN = """hipplan: 1
+vars: {size: 1MiB}
+regions:
+  open: {device: gpu.0, size: $(size), access: {gpu.0: rw, gpu.1: rw}}
+  other: {device: gpu.1, size: $(size), access: {gpu.0: rw, gpu.1: rw}}
+  closed: {device: gpu.1, size: $(size), access: {gpu.1: r}}
+buffers:
+  moving: {kind: managed, size: 64KiB}
+"""
+
+
+def of_plan(hipplan: Run, *arguments: str, plan: str = PLAN) -> list[dict[str, Any]]:
+    done = hipplan("bench", "-", "--runtime", "sim", "--repeats", "1", "--format", "json", *arguments, stdin=plan)
+    assert (done.returncode, done.stderr) == (0, "")
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["event"], report["runtime"]) == ("bench", "simulator")
+    figures: list[dict[str, Any]] = report["figures"]
+    return figures
+
+
+def test_a_plans_copies_are_all_pairs_that_have_rights(hipplan: Run) -> None:
+    figures = of_plan(hipplan, "--measure", "copy,latency")
+    copies = {figure["name"] for figure in figures if figure["what"] == "copy"}
+
+    assert copies >= {"open > other", "other > open", "open > moving", "moving > open"}
+    assert not [name for name in copies if name.endswith("> closed")]
+    assert copies == {figure["name"] for figure in figures if figure["what"] == "latency"}
+    assert all(figure["lowest"] <= figure["value"] <= figure["highest"] and figure["plain"] > 0 for figure in figures)
+    assert {figure["bytes"] for figure in figures if figure["name"] == "open > moving"} == {64 << 10, 4096}
+
+
+def test_managed_memory_is_prefetched_and_touched_by_every_device_and_the_host(hipplan: Run) -> None:
+    figures = of_plan(hipplan, "--measure", "prefetch,first_touch")
+
+    assert [figure["name"] for figure in figures] == [
+        "moving by gpu.0", "moving by gpu.1", "moving by host", "moving > gpu.0", "moving > gpu.1", "moving > host"
+    ]  # fmt: skip
+    assert all(figure["plain"] > 0 for figure in figures)
+
+
+def test_mapping_is_the_sum_of_its_calls(hipplan: Run) -> None:
+    whole, *calls, unmap = of_plan(hipplan, "--measure", "map", "--var", "size=2MiB")
+
+    assert (whole["what"], whole["name"], unmap["what"]) == ("map", "", "unmap")
+    assert [call["name"] for call in calls] == ["hipMemCreate", "hipMemAddressReserve", "hipMemMap", "hipMemSetAccess"]
+    assert whole["value"] == pytest.approx(sum(call["value"] for call in calls))
+    assert whole["bytes"] == 6 << 20 and whole["plain"] > 0
+
+
+def test_a_plan_without_memory_has_no_figures(hipplan: Run) -> None:
+    assert of_plan(hipplan, plan="hipplan: 1\n") == []
+
+
+def test_a_plan_that_leaves_no_room_beside_it_is_measured(hipplan: Run) -> None:
+    plan = "hipplan: 1\nregions: {a: {size: 450MiB}, b: {size: 450MiB}}\n"
+    options = ("--runtime", "sim", "--repeats", "1", "--measure", "copy,map", "--format", "json")
+    done = hipplan("bench", "-", *options, stdin=plan, env=profile(1))
+
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)["figures"]
+    assert [figure["name"] for figure in figures if figure["what"] == "copy"] == ["a > b", "b > a"]
+    assert all(figure["plain"] > 0 for figure in figures if figure["what"] in ("copy", "unmap"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--measure", "copi"], "did you mean 'copy'?"),
+        (["--size", "1MiB"], "--size and --compare are for copies between devices"),
+        (["--var", "siez=3"], "HP210"),
+    ],
+)
+def test_wrong_arguments_for_a_plan(hipplan: Run, arguments: list[str], said: str) -> None:
+    done = hipplan("bench", "-", "--runtime", "sim", *arguments, stdin=PLAN)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_options_for_a_plan_need_one(hipplan: Run) -> None:
+    done = hipplan(*SMALL, "--measure", "copy")
+
+    assert done.returncode == 2
+    assert "are for PLAN" in done.stderr

@@ -1,0 +1,75 @@
+"""`hipplan bench PLAN`: the figures of a plan's own memory."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import WrongUsage, print_notice, source_of
+from hipplan.cli.interrupts import Interrupted, Interrupts
+from hipplan.cli.progress import Bars
+from hipplan.cli.variables import load_plan
+from hipplan.errors import ExitCode, suggest_or_list
+from hipplan.files import strict_json
+
+if TYPE_CHECKING:
+    from hipplan.measure.figures import Figure
+
+
+def run(given: Namespace) -> int:
+    from dataclasses import asdict
+
+    from hipplan.layout.undo import hurry
+    from hipplan.machines.profiles import load_machine
+    from hipplan.machines.runtimes import choose, described
+    from hipplan.measure.measured import KINDS, measured
+
+    kinds = given.measure.split(",") if given.measure else list(KINDS)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise WrongUsage(f"--measure: there is no '{kind}'; {suggest_or_list(kind, KINDS)}")
+    plan = load_plan(source_of(given.file), given)
+    profile = load_machine(given.machine) if given.machine else None
+    chosen = choose(given.runtime, profile)
+    print_notice(chosen.notice)
+    figures: list[Figure] = []
+    try:
+        with Interrupts(hurry) as interrupts, Bars() as bars:
+
+            def between(what: str) -> None:
+                interrupts.check()
+                bars.show("measuring", len(figures), len(figures) + 1, what)
+
+            for figure in measured(plan, chosen, profile, kinds, given.repeats, between):
+                figures.append(figure)
+    except Interrupted as interrupted:
+        return interrupted.exit_code
+    if given.format == "json":
+        body = {"plan": plan.digest, "runtime": "simulator" if chosen.kind == "sim" else chosen.kind}
+        rows = [asdict(figure) for figure in figures]
+        print(strict_json.document(None, event="bench", **body, library=described(chosen.runtime), figures=rows))
+    else:
+        _print(figures)
+    return ExitCode.OK
+
+
+def _print(figures: list[Figure]) -> None:
+    from hipplan.show import render
+    from hipplan.show.tables import fitted_table
+    from hipplan.units import format_size
+
+    if not figures:
+        render.print_line("the plan has no memory that can be measured")
+        return
+    rows = [
+        [
+            figure.what,
+            figure.name,
+            format_size(figure.bytes),
+            f"{figure.value:.4g} {figure.unit}",
+            f"{figure.lowest:.4g} to {figure.highest:.4g}",
+            "" if figure.plain is None else f"{figure.plain:.4g}",
+        ]
+        for figure in figures
+    ]
+    print(fitted_table(["", "of", "bytes", "median", "range", "ordinary buffers"], rows), end="")

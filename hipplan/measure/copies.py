@@ -1,0 +1,89 @@
+"""Copies between the objects of a layout: all pairs that have the rights, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import permutations
+
+from hipplan import _core
+from hipplan.layout.layout import Layout
+from hipplan.machines.runtimes import Chosen
+from hipplan.measure.figures import GBS, US, Figure, Progress, figure, samples, seconds_of
+from hipplan.measure.plain import move
+from hipplan.program import contents
+from hipplan.program.content_steps import Part
+from hipplan.program.memory import Memory, Refused
+
+SMALL = 4096
+"""Bytes of the copy whose duration counts as latency."""
+OBJECTS_MAX = 16
+"""Objects that are measured: those that the plan names first."""
+_WHOLE = ("device", "pinned", "registered", "managed", "region")
+Pairs = Sequence[tuple[Part, Part]]
+
+
+def copies(layout: Layout, chosen: Chosen, kinds: Sequence[str], repeats: int, look: Progress) -> Iterator[Figure]:
+    """Figures of the kinds copy and latency. Overwrites the layout's bytes. Raises HipError, and as look()."""
+    program = layout.program
+    memory = Memory(program.resources, program.devices, program.sealed, program.measured)
+    routes = list(_routes(memory, objects(layout)))
+    for source, to, pairs in routes:
+        name, ends = f"{source} > {to}", (pairs[0][0].device, pairs[0][1].device)
+        look(name)
+        copy = _copy(layout, chosen.runtime, pairs)
+        if "copy" in kinds:
+            size = sum(part.size for part, _ in pairs)
+            yield figure("copy", name, GBS, size, _samples(copy, size, repeats), ends)
+        if "latency" in kinds:
+            size = min(SMALL, pairs[0][0].size)
+            yield figure("latency", name, US, size, _samples(copy, size, repeats * 5), ends)
+
+
+def _samples(copy: Callable[[int], None], size: int, repeats: int) -> list[list[float]]:
+    return samples([partial(seconds_of, partial(copy, size))], repeats)
+
+
+def objects(layout: Layout) -> list[str]:
+    """The names that are measured: regions, buffers, and mappings of reservations."""
+    regions = layout.program.regions
+    return [
+        resource.name
+        for resource in layout.program.resources
+        if not resource.name.startswith("#")  # hipplan's own
+        and (resource.kind in _WHOLE or (resource.kind == "mapping" and resource.inside not in regions))
+    ][:OBJECTS_MAX]
+
+
+def _routes(memory: Memory, names: Sequence[str]) -> Iterator[tuple[str, str, Pairs]]:
+    """(source, target, parts) of each pair that one copy of the driver may serve."""
+    for source, to in permutations(names, 2):
+        try:
+            pairs, staged = contents.route(memory, to, source)
+        except Refused:
+            continue
+        if pairs and not staged:
+            yield source, to, pairs
+
+
+def _copy(layout: Layout, runtime: _core.Runtime, pairs: Pairs) -> Callable[[int], None]:
+    """A copy of the first bytes of a pair of objects."""
+    places = [
+        (
+            layout[to.object].address + to.offset,
+            to.device,
+            layout[source.object].address + source.offset,
+            source.device,
+            to.size,
+        )
+        for to, source in pairs
+    ]
+
+    def copy(size: int) -> None:
+        for to, to_device, source, source_device, part in places:
+            if size <= 0:
+                return
+            move(runtime, to, to_device, source, source_device, min(size, part))
+            size -= part
+
+    return copy
