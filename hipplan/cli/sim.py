@@ -13,6 +13,7 @@ Examples:
 from __future__ import annotations
 
 import os
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def declare(parser: Parser) -> None:
     about = "run on this libamdhip64 of ROCm, without a GPU"
     parser.add_argument("--library", metavar="FILE", type=not_empty, help=about)
     parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to simulate, such as 6.3 or 7.2")
+    about = "a defect of a HIP release to simulate, such as map_failure_hidden (repeatable; see docs/simulator.md)"
+    parser.add_argument("--quirk", metavar="NAME", action="append", default=[], help=about)
     parser.add_argument("--fail", metavar="RULES", help=_FAIL)
     about = "with --library: a launch of a kernel is hipErrorNotSupported, and not a Success that does nothing"
     parser.add_argument("--refuse-kernels", action="store_true", help=about)
@@ -56,6 +59,8 @@ def _on_library(command: list[str], given: Namespace) -> int:
 
     if given.hip_version is not None:
         raise WrongUsage("--hip-version: a library has a version of its own; leave it or --library out")
+    if given.quirk:
+        raise WrongUsage("--quirk: the simulator's; a library has defects of its own")
     if given.trace is not None:
         raise WrongUsage(
             "--trace: the simulator's; with --library AMD_LOG_LEVEL=3 shows HIP's calls, KFDSIM_VERBOSE=2 the driver's"
@@ -80,25 +85,30 @@ def _on_simulator(command: list[str], given: Namespace) -> int:
         raise WrongUsage("--refuse-kernels: it is for --library; the simulator refuses every launch anyway")
     options = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
     variables = {name: value for name, value in options.items() if value is not None}
-    profile = _profile(given.machine, given.hip_version)
+    profile = _profile(given)
     if why := refusal(profile, variables):
-        by_option = {*variables, *(("HIPSIM_PROFILE",) if given.machine or given.hip_version else ())}
+        by_option = {*variables, *(() if profile is None else ("HIPSIM_PROFILE",))}
         variable, _, rest = why.partition(": ")
         raise WrongUsage(f"the simulator cannot start: {rest if variable in by_option else why}")
     return simulate(command, profile, variables)
 
 
-def _profile(machine: str | None, hip_version: str | None) -> str | None:
-    """The simulator's profile text; None: HIPSIM_PROFILE, or the simulator's default."""
-    from hipplan.machines.machine import Machine, sim_profile
+def _profile(given: Namespace) -> str | None:
+    """The simulator's profile text; None: HIPSIM_PROFILE as it is. Raises WrongUsage, ProfileError."""
+    from hipplan.machines.machine import sim_profile
     from hipplan.machines.profiles import load_machine
     from hipplan.machines.simulator import DEFAULT_MACHINE
 
-    if machine is None and hip_version is None:
-        return None if "HIPSIM_PROFILE" in os.environ else sim_profile(load_machine(DEFAULT_MACHINE))
-    profile = load_machine(machine or DEFAULT_MACHINE)
-    if hip_version is not None:
-        if not all(part.isdigit() for part in hip_version.split(".")) or hip_version.count(".") not in (1, 2):
-            raise WrongUsage(f"--hip-version: '{hip_version}' is not a version such as 6.3")
-        profile = Machine.model_validate(profile.model_dump(exclude_none=True) | {"hip_version": hip_version})
-    return sim_profile(profile)
+    by_variable = os.environ.get("HIPSIM_PROFILE")
+    if by_variable is not None and given.machine is not None:
+        print_notice("HIPSIM_PROFILE is not used: --machine names the machine")
+        by_variable = None
+    if given.hip_version is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,2}", given.hip_version):
+        raise WrongUsage(f"--hip-version: '{given.hip_version}' is not a version such as 6.3")
+    if by_variable is not None:  # a later line takes the place of an earlier one
+        lines = [f"hip_version={given.hip_version}"] if given.hip_version else []
+        lines += [f"quirk.{quirk}=1" for quirk in given.quirk]
+        return "\n".join([by_variable, *lines, ""]) if lines else None
+    profile = load_machine(given.machine or DEFAULT_MACHINE)
+    version, quirks = given.hip_version or profile.hip_version, [*profile.quirks, *given.quirk]
+    return sim_profile(profile.model_copy(update={"hip_version": version, "quirks": quirks}))

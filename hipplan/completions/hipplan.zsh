@@ -319,6 +319,7 @@ _shtab_hipplan_sim_options=(
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--library[run on this libamdhip64 of ROCm, without a GPU]:FILE:_files"
   "--hip-version[the HIP release to simulate, such as 6.3 or 7.2]:X.Y:"
+  "*--quirk[a defect of a HIP release to simulate, such as map_failure_hidden (repeatable\; see docs\/simulator.md)]:NAME:"
   "--fail[make calls fail, such as hipMemMap\@3\=hipErrorOutOfMemory\; with --library, such as alloc_memory_of_gpu\@3\=ENOMEM]:RULES:"
   "--refuse-kernels[with --library\: a launch of a kernel is hipErrorNotSupported, and not a Success that does nothing]"
   "--trace[append a JSON line per call to a file]:FILE:_files"

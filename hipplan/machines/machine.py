@@ -216,6 +216,10 @@ class Machine(PlanModel):
     limits: Limits = Field(default_factory=Limits)
     """What the operating system allows."""
 
+    quirks: Annotated[list[Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]], Field(max_length=100)] = []
+    """Defects of HIP releases that the simulator has on this machine, such as map_failure_hidden; nothing else reads
+    them. Source: docs/simulator.md."""
+
     sources: Annotated[list[SourceNote], Field(max_length=1000)] = []
     """Where each figure comes from."""
 
@@ -289,4 +293,5 @@ def sim_profile(machine: Machine) -> str:
         kind = link.type if link.type in _SIMULATED_LINKS else "pcie"
         lines.append(f"link.{source}.{target}={kind},{1 if link.hops is None else link.hops}")
     lines.append(f"limit.mappings={machine.limits.mappings or 0}")
+    lines += [f"quirk.{quirk}=1" for quirk in machine.quirks]
     return "\n".join(lines) + "\n"

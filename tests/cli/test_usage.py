@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,52 @@ def test_a_simulator_that_cannot_start_runs_no_program(
     assert done.returncode == 2
     assert f"the simulator cannot start: {why}" in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+FAILED_MAP = """
+import ctypes
+hip, wild = ctypes.CDLL("libamdhip64.so"), ctypes.c_void_p(4096)
+handle, prop, size = ctypes.c_void_p(), (ctypes.c_int * 8)(1, 0, 1, 0), ctypes.c_size_t(2 << 20)
+count, version = ctypes.c_int(), ctypes.c_int()
+hip.hipGetDeviceCount(ctypes.byref(count)), hip.hipRuntimeGetVersion(ctypes.byref(version))
+hip.hipMemCreate(ctypes.byref(handle), size, prop, ctypes.c_ulonglong(0))
+code = hip.hipMemMap(wild, size, ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0))
+print(count.value, version.value // 100_000, code)
+"""
+THREE = "hip_version=7.1.0\ndevice.0.name=a\ndevice.1.name=b\ndevice.2.name=c\n"
+NOT_USED = "notice: HIPSIM_PROFILE is not used: --machine names the machine"
+
+
+@pytest.mark.parametrize(
+    ("options", "profile", "output", "not_used"),
+    [
+        (["--machine", "sim-1", "--hip-version", "7.2"], "", "1 702 1", False),
+        (["--machine", "sim-1", "--hip-version", "7.2", "--quirk", "map_failure_hidden"], "", "1 702 0", False),
+        (["--machine", "{file}"], "", "1 702 0", False),
+        ([], THREE, "3 701 1", False),
+        (["--quirk", "map_failure_hidden"], THREE, "3 701 0", False),
+        (["--hip-version", "7.2"], THREE, "3 702 1", False),
+        (["--machine", "{file}"], THREE, "1 702 0", True),
+    ],
+)
+def test_quirks_and_the_machine_of_a_simulated_program(
+    options: list[str], profile: str, output: str, not_used: bool, tmp_path: Path, hipplan: Run
+) -> None:
+    file = tmp_path / "machine.yaml"
+    file.write_text("name: m\nhip_version: 7.2.0\ndevices: [{name: g, memory: 1GiB}]\nquirks: [map_failure_hidden]\n")
+    wanted = [option.format(file=file) for option in options]
+    env = {"HIPSIM_LOG": "none"} | ({"HIPSIM_PROFILE": profile} if profile else {})
+    done = hipplan("sim", *wanted, "--", sys.executable, "-c", FAILED_MAP, env=env)
+
+    assert (done.returncode, done.stdout.strip()) == (0, output), done.stderr
+    assert (NOT_USED in done.stderr) == not_used
+
+
+def test_a_quirk_that_does_not_exist(hipplan: Run) -> None:
+    done = hipplan("sim", "--quirk", "no_such", "--", "true")
+
+    assert done.returncode == 2
+    assert "'quirk.no_such=1': there is no quirk no_such" in done.stderr
 
 
 def test_refuse_kernels_is_for_a_library(hipplan: Run) -> None:

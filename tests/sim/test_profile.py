@@ -41,7 +41,7 @@ SIZE = 2 * MIB
         ("device.0.pci=1:2.3", "dddd:bb:dd.f"),
         ("device.0.uuid=far too long to be a uuid", "32 hex digits"),
         ("link.0.1=wire,1", "xgmi, nvlink, pcie or none"),
-        ("quirk.no_such_quirk=1", "unknown key"),
+        ("quirk.no_such_quirk=1", "there is no quirk no_such_quirk"),
         ("option.no_such_option=1", "unknown key"),
     ],
 )

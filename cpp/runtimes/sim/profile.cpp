@@ -166,8 +166,9 @@ void set_key(machine_profile& machine, std::string_view key, std::string_view va
     machine.max_allocation_percent = number<std::uint64_t>(value);
   } else if (key == "option.gpu_fault_aborts") {
     machine.gpu_fault_aborts = flag(value);
-  } else if (key.starts_with("quirk.") && is_quirk(key.substr(6))) {
+  } else if (key.starts_with("quirk.")) {
     const std::string quirk(key.substr(6));
+    if (!is_quirk(quirk)) throw std::invalid_argument("there is no quirk " + quirk);
     if (flag(value)) {
       machine.quirks.insert(quirk);
     } else {
