@@ -70,9 +70,6 @@ TELL_ERRORS = ("hipGetLastError", "hipPeekAtLastError", "hipExtGetLastError")
 WATCHED = 3
 """How long an answer is that the last error stands in: behind the code and the outputs."""
 CLEANING_UP: Call = ["what is left goes", []]
-RACES = ("6.4",)
-"""Releases whose library spoils its own heap now and then where memory is unmapped behind small copies, in one of some
-hundred sequences: a death there counts as one only if it comes again in a second process."""
 AS_MANY_AS_ONE_READS = 20
 PATIENCE_S = 60
 """How long a sequence may take. A library that never returns is ended, and counts as dead."""
@@ -207,7 +204,7 @@ class Pair:
     ) -> tuple[int, list[tuple[int, Difference]]]:
         """Calls compared, and the differences with their numbers."""
         theirs, died = self.amd.play(name, calls, watched, guarded)
-        if theirs is None and self.release in RACES:
+        if theirs is None and self.release in libraries.RACES:
             theirs, died = self.amd.play(name, calls, watched, guarded)
             self.deaths_by_chance += theirs is not None
         ours, fell = self.simulator.play(name, calls, watched, guarded)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,12 @@ def read(path: Path) -> dict[str, Outcome]:
         test = entry.pop("test")
         tests[test] = Outcome(**entry)
     return tests
+
+
+def forget(path: Path, tests: Container[str]) -> None:
+    """They run again."""
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if json.loads(line)["test"] not in tests))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:

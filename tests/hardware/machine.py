@@ -61,6 +61,10 @@ class Machine:
         """The same runtime, as hipplan.apply takes it."""
         return self.runtime.path if os.sep in self.runtime.path else self.chosen.kind
 
+    def is_amd_before(self, major: int, minor: int) -> bool:
+        """Whether it is AMD's library, of an earlier release."""
+        return self.chosen.kind == "amd" and self.runtime.version < major * 10_000_000 + minor * 100_000
+
     @property
     def linked(self) -> int:
         """How many devices, from the first on, all reach one another."""

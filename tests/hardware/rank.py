@@ -175,7 +175,8 @@ def cycles(here: Here, count: int) -> Any:
     for _ in range(count):
         cycle()
     after = held()
-    return {"same": after.same(before, here.machine.slack), "before": str(before), "after": str(after)}
+    same = after.same(before, here.machine.slack)
+    return {"same": same, "lost": sum(before.free) - sum(after.free), "before": str(before), "after": str(after)}
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.hardware.machine import Machine
 from tests.hardware.rank import CHUNK
 
@@ -58,5 +60,9 @@ def test_a_rank_that_is_killed_is_seen_to_go_and_its_memory_stays(machine: Machi
 
 
 def test_many_cycles_leave_nothing(machine: Machine, tmp_path: Path) -> None:
-    for outcome in run(machine, tmp_path, "cycles", CYCLES):
+    outcomes = run(machine, tmp_path, "cycles", CYCLES)
+    kept = CYCLES * 2 * CHUNK  # of the heap, after its growth
+    if machine.is_amd_before(7, 0) and [outcome["lost"] for outcome in outcomes] == [kept] * len(outcomes):
+        pytest.xfail("AMD's 6.4 keeps what it has imported from another process until the process ends")
+    for outcome in outcomes:
         assert outcome["same"], outcome
