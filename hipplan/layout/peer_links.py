@@ -8,7 +8,7 @@ from hipplan import _core
 from hipplan.layout import holding
 from hipplan.layout.state import State
 from hipplan.program.change import Change
-from hipplan.program.openings import Mapped, devices_of, first_links, opened_by, openings, peers_of, refused
+from hipplan.program.openings import Mapped, first_links, opened_by, openings, peers_of, refused
 from hipplan.program.steps import Map, SetAccess
 
 
@@ -32,12 +32,11 @@ def require_closed(change: Change, state: State, native: _core.Holdings) -> None
 
 def _mapped(state: State) -> Iterator[Mapped]:
     program = state.program
-    devices = devices_of(program)
     rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, SetAccess)}
     try:
         for step in program.steps:
             if isinstance(step, Map):
-                given = rights.get(step.name, {})
-                yield Mapped(state.address_of(step.name), step.size, devices[step.name], given, step.name, program.name)
+                given, device = rights.get(step.name, {}), program.owners[step.name]
+                yield Mapped(state.address_of(step.name), step.size, device, given, step.name, program.name)
     except IndexError:  # another thread closes that layout
         return

@@ -95,7 +95,7 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     program: whose steps are read back; default: the state's. rows: its native rows, if they exist already.
     """
     program = program or state.program
-    rows = rows or native_rows(program, state.program.slots)
+    rows = rows or native_rows(program, state.program)
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
     single = program.single
     by_step = {number: tuple(read_back(step, state)) for number, step in single}
@@ -104,12 +104,13 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     return Checks(program, readings, by_step)
 
 
-def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _core.Rows:
+def native_rows(program: Program, whole: Program | None = None) -> _core.Rows:
     """The native rows of a program's steps, without its contents; cached, because a program may be applied and read
-    back many times. slots: in place of the program's own."""
+    back many times. whole: the program of which it has only some steps."""
     memory = vars(program)  # cached_property stores its values here too
     if "native_rows" not in memory:
-        memory["native_rows"] = _core.Rows(rows_of(program.making, program.slots if slots is None else slots))
+        whole = whole or program
+        memory["native_rows"] = _core.Rows(rows_of(program.making, whole.slots, whole.owners))
     rows: _core.Rows = memory["native_rows"]
     return rows
 

@@ -23,11 +23,8 @@ from hipplan.program.change import Change
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.steps import (
-    CPU_ORDINAL,
     UNSEEN,
-    CreateAllocation,
     EnablePeer,
-    ImportAllocation,
     Map,
     SetAccess,
     whole_name,
@@ -41,7 +38,7 @@ class Mapped(NamedTuple):
     address: int
     size: int
     device: int
-    """Whose memory it is: an ordinal; CPU_ORDINAL; UNSEEN if it may be any device's."""
+    """Whose memory it is, as of rows.Owners."""
     rights: Mapping[int, str]
     name: str
     layout: str
@@ -83,11 +80,11 @@ def opened_by(change: Change) -> dict[Map, Rights]:
     links, machine = first_links(change), change.new.measured
     if not links or machine is None:
         return {}
-    devices, rights = devices_of(change.old), rights_of(change.old)
-    memory = {*devices.values()}
+    devices, rights = change.old.owners, rights_of(change.old)
+    maps = [step for step in change.old.steps if isinstance(step, Map)]
+    memory = {devices[step.name] for step in maps}
     reached = links if UNSEEN in memory else links.keys() & memory
     linked = {device for peer in reached for device in _linked_to(peer, machine)}
-    maps = (step for step in change.old.steps if isinstance(step, Map))
     widened = {step: _widened(dict(rights.get(step.name, ())), devices[step.name], linked, machine) for step in maps}
     return {step: kept for step, kept in widened.items() if kept}
 
@@ -117,12 +114,6 @@ def openings(
                     yield piece, link, widened
 
 
-def devices_of(program: Program) -> dict[str, int]:
-    """Mapping -> the device whose memory it maps, as of Mapped."""
-    memory = {step.name: _device(step) for step in program.steps if isinstance(step, _MEMORY)}
-    return {step.name: memory[step.allocation] for step in program.steps if isinstance(step, Map)}
-
-
 def refused(name: str, layout: str, link: EnablePeer, widened: Rights, *, why: str = "", hint: str) -> ApplyError:
     """HP424: a link would open a mapping."""
     few = ", ".join(f"device {who} (now: {right})" for who, right in widened[:_FEW])
@@ -138,13 +129,6 @@ def refused(name: str, layout: str, link: EnablePeer, widened: Rights, *, why: s
 
 _FEW = 4
 """At most so many devices are shown."""
-_MEMORY = (CreateAllocation, ImportAllocation)
-
-
-def _device(step: CreateAllocation | ImportAllocation) -> int:
-    if isinstance(step, CreateAllocation):
-        return step.device if step.location == "device" else CPU_ORDINAL
-    return step.device if step.device >= 0 else UNSEEN  # HIP takes it for memory of the current device
 
 
 def _linked_to(peer: int, machine: Machine) -> set[int]:

@@ -16,7 +16,7 @@ from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.inventory import resources_of
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
-from hipplan.program.rows import slots_of
+from hipplan.program.rows import owners_of, slots_of
 from hipplan.program.steps import (
     CreateAllocation,
     CreateDeviceBuffer,
@@ -134,11 +134,17 @@ class Program:
         """The slot of each object that a step makes, in the snapshots of its layouts."""
         return slots_of(self.steps)
 
+    @cached_property
+    def owners(self) -> dict[str, int]:
+        """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
+        return owners_of(self.steps, {})
+
     def goes_on_from(self, other: Program, more: tuple[Step, ...]) -> None:
         """Take over cached facts of the program that this one extends, so that the cost of growing does not depend on
         the layout's size. more: the added steps, none of which uses `bind`."""
         slots = enumerate((step.name for step in more if step.makes), len(other.slots))
         vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
+        vars(self)["owners"] = {**other.owners, **owners_of(more, other.owners)}
         vars(self)["bindings"] = other.bindings
         vars(self)["contents"] = other.contents
 

@@ -7,8 +7,9 @@ cpp/core/rows.hpp.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from hipplan.program import steps
 from hipplan.program.alterations import (
@@ -25,6 +26,16 @@ from hipplan.program.alterations import (
 Row = tuple[Any, ...]
 Slots = Mapping[str, int]
 """Name -> slot."""
+Owners = Mapping[str, int]
+"""Allocation or mapping -> the device whose memory it is: an ordinal; CPU_ORDINAL; UNSEEN if it may be any device's."""
+
+
+class Old(NamedTuple):
+    """The layout that a change begins with."""
+
+    slot: Callable[[str], int]
+    """The slot of one of its objects, in the change."""
+    owners: Owners
 
 
 def slots_of(program_steps: Iterable[steps.Step]) -> dict[str, int]:
@@ -33,82 +44,105 @@ def slots_of(program_steps: Iterable[steps.Step]) -> dict[str, int]:
     return dict(zip(made, range(len(made)), strict=True))
 
 
-def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] | None = None) -> list[Row]:
-    """A row for each step. old: the slot of an object of the old layout, in a change. KeyError for a name that
-    has no slot."""
-    return [_ROWS[type(step)](step, slots, old) for step in todo]
+def owners_of(some_steps: Iterable[steps.Step], known: Owners) -> dict[str, int]:
+    """Owners of what these steps make. known: of what was made before."""
+    owners: dict[str, int] = {}
+    for step in some_steps:
+        if isinstance(step, steps.CreateAllocation):
+            owners[step.name] = step.device if step.location == "device" else steps.CPU_ORDINAL
+        elif isinstance(step, steps.ImportAllocation):  # the host's: HIP takes it for memory of the current device
+            owners[step.name] = step.device if step.device >= 0 else steps.UNSEEN
+        elif isinstance(step, steps.Map):
+            memory = step.allocation
+            owners[step.name] = owners[memory] if memory in owners else known[memory]
+    return owners
 
 
-def _taken_first(rights: Rights) -> Rights:
-    """Sort rights so that revoked ones come first. HIP sets one device after the other, and before 6.3 each call
-    also revokes the access of all other devices."""
-    return tuple(sorted(rights, key=lambda right: right[1] != "none"))
+def rows_of(todo: Iterable[steps.Step], slots: Slots, owners: Owners, old: Old | None = None) -> list[Row]:
+    """A row for each step. owners: of the program that is made. old: in a change. KeyError for a name that has no
+    slot."""
+    return [_ROWS[type(step)](step, slots, owners, old) for step in todo]
 
 
-def _fields(operation: str, *fields: str) -> Callable[[Any, Slots, Any], Row]:
+@lru_cache(maxsize=1024)
+def _in_order(rights: Rights, owner: int) -> Rights:
+    """Rights in the order in which HIP sets them, one device after the other: those that are revoked come first,
+    because before 6.3 each call also revokes the access of all other devices; that of the memory's own device comes
+    last, because on 7.14 a peer after it damages the mapping (openxla/xla 46576)."""
+    return tuple(sorted(rights, key=lambda right: (right[1] != "none", right[0] == owner)))
+
+
+def _fields(operation: str, *fields: str) -> Callable[..., Row]:
     """A function that makes rows of these fields, for steps that name no other object."""
     values = attrgetter("name", *fields)
 
-    def row(step: steps.Step, slots: Slots, old: Any) -> Row:
+    def row(step: steps.Step, slots: Slots, *_: object) -> Row:
         name, *more = values(step)
         return (operation, name, slots[name], *more)
 
     return row
 
 
-def _register(s: steps.RegisterBuffer, slots: Slots, old: Any) -> Row:
+def _register(s: steps.RegisterBuffer, slots: Slots, *_: object) -> Row:
     node = -1 if s.simulated_node else s.numa_node
     memory = s.device, s.size, s.flags, s.file, bool(s.bind), s.read_only, node, s.huge_pages
     return "register buffer", s.name, slots[s.name], *memory
 
 
-def _allocation(s: steps.CreateAllocation, slots: Slots, old: Any) -> Row:
+def _allocation(s: steps.CreateAllocation, slots: Slots, *_: object) -> Row:
     return "create allocation", s.name, slots[s.name], s.size, s.device, s.type, s.location, s.shareable, s.rdma
 
 
-def _map(s: steps.Map, slots: Slots, old: Any) -> Row:
+def _map(s: steps.Map, slots: Slots, *_: object) -> Row:
     return "map", s.name, slots[s.name], slots[s.reservation], s.offset, slots[s.allocation], s.size
 
 
-def _prefetch(s: steps.Prefetch, slots: Slots, old: Any) -> Row:
+def _prefetch(s: steps.Prefetch, slots: Slots, *_: object) -> Row:
     stream = slots[s.stream] if s.stream else -1
     return "prefetch", s.name, slots[s.name], s.offset, s.size, s.device, stream, s.on
 
 
-def _change_access(s: ChangeAccess, slots: Slots, old: Any) -> Row:
-    return "set access", s.name, slots[s.name], _taken_first(s.now), _taken_first(s.before), s.together
+def _set_access(s: steps.SetAccess, slots: Slots, owners: Owners, _: object) -> Row:
+    return "set access", s.name, slots[s.name], _in_order(s.rights, owners[s.name]), None, s.together
 
 
-def _keep_access(s: KeepAccess, slots: Slots, old: Any) -> Row:
-    return "set access", s.name, old(s.name), s.rights, s.rights if s.is_undone else None, s.together
+def _change_access(s: ChangeAccess, slots: Slots, owners: Owners, _: object) -> Row:
+    now, was = (_in_order(rights, owners[s.name]) for rights in (s.now, s.before))
+    return "set access", s.name, slots[s.name], now, was, s.together
 
 
-def _take_out(s: TakeOut, slots: Slots, old: Any) -> Row:
-    return "unmap", s.name, old(s.name), old(s.reservation), old(s.allocation), s.rights, s.together
+def _keep_access(s: KeepAccess, slots: Slots, owners: Owners, old: Old) -> Row:
+    rights = _in_order(s.rights, old.owners[s.name])
+    return "set access", s.name, old.slot(s.name), rights, rights if s.is_undone else None, s.together
 
 
-def _copy(s: CopyBytes, slots: Slots, old: Any) -> Row:
-    source = old(s.source) if s.in_place else slots[s.source]
+def _take_out(s: TakeOut, slots: Slots, owners: Owners, old: Old) -> Row:
+    rights = _in_order(s.rights, old.owners[s.name])
+    return "unmap", s.name, *map(old.slot, (s.name, s.reservation, s.allocation)), rights, s.together
+
+
+def _copy(s: CopyBytes, slots: Slots, owners: Owners, old: Old) -> Row:
+    source = old.slot(s.source) if s.in_place else slots[s.source]
     return "copy", s.name, slots[s.target], s.target_device, source, s.source_device, s.size
 
 
-_ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
+_ROWS: dict[type[steps.Step], Callable[[Any, Slots, Owners, Any], Row]] = {
     steps.EnablePeer: _fields("link peer", "device", "peer"),
     steps.CreateAllocation: _allocation,
     steps.ImportAllocation: _fields("import allocation", "size", "device"),
     steps.Reserve: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     ReserveBeside: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     steps.Map: _map,
-    steps.SetAccess: lambda s, slots, old: ("set access", s.name, slots[s.name], s.rights, None, s.together),
+    steps.SetAccess: _set_access,
     steps.CreateStream: _fields("create stream", "device"),
     steps.CreateDeviceBuffer: _fields("create device buffer", "device", "size"),
     steps.CreatePinnedBuffer: _fields("create pinned buffer", "device", "size", "flags", "numa_node"),
     steps.RegisterBuffer: _register,
     steps.CreateManagedBuffer: _fields("create managed buffer", "device", "size", "attach"),
-    steps.Advise: lambda s, slots, old: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
+    steps.Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
     steps.Prefetch: _prefetch,
-    steps.AttachStream: lambda s, slots, old: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
-    steps.AwaitStream: lambda s, slots, old: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
+    steps.AttachStream: lambda s, slots, *_: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
+    steps.AwaitStream: lambda s, slots, *_: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
     ChangeAccess: _change_access,
     KeepAccess: _keep_access,
     ChangeAdvice: _fields("advise", "offset", "size", "now", "before"),
@@ -118,12 +152,22 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
 """Fields in the order in which cpp/bindings/read_rows.cpp reads them."""
 
 
+class Made(Protocol):
+    """A program."""
+
+    @property
+    def slots(self) -> Slots: ...
+    @property
+    def owners(self) -> Owners: ...
+
+
 class ChangeRows:
     """The rows of a change. Slots for old and temporary objects come after those of the new program."""
 
-    def __init__(self, new: Slots, old: Slots) -> None:
-        self.slots = dict(new)
-        self._count = self._first = len(new)
+    def __init__(self, new: Made, old: Made) -> None:
+        self.slots = dict(new.slots)
+        self._count = self._first = len(self.slots)
+        self._owners = dict(new.owners)
         self._old = old
         self._of_old: dict[str, int] = {}
 
@@ -135,7 +179,7 @@ class ChangeRows:
     @property
     def kept(self) -> list[tuple[int, int]]:
         """(slot in this change, slot in the old program) of old objects that the rows alter."""
-        return [(slot, self._old[name]) for name, slot in self._of_old.items()]
+        return [(slot, self._old.slots[name]) for name, slot in self._of_old.items()]
 
     def rows(self, todo: Iterable[steps.Step]) -> list[Row]:
         todo = list(todo)
@@ -144,7 +188,9 @@ class ChangeRows:
                 self.slots[step.name] = self._next()
             elif isinstance(step, CopyBytes) and not step.in_place:
                 self.slots.setdefault(before(step.name), self._from_old(step.name))
-        return rows_of(todo, self.slots, self._from_old)
+                self._owners[before(step.name)] = self._old.owners[step.name]
+        self._owners |= owners_of(todo, self._owners)
+        return rows_of(todo, self.slots, self._owners, Old(self._from_old, self._old.owners))
 
     def _next(self) -> int:
         self._count += 1
