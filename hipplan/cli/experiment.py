@@ -3,17 +3,23 @@
 FILE says which plan, which of its variables vary, what runs in each cell and how often (docs/experiments.md). Each
 repetition has a process of its own, and appends one line to the results: metrics, times, result and provenance. A
 repetition that fails is a result, too. resume runs what has no line yet.
+report shows medians with 95 % intervals, of FILE's results or of a file of results; compare A B says what differs in
+the provenance of two results, and how far each metric has moved.
 Exit code: 0 done, 2 an invalid file or plan, or results that cannot be used, 3 with --dry-run: the machine cannot hold
-a plan, 4 a repetition failed, 129, 130 and 143 interrupted.
+a plan, 4 a repetition failed, 6 compare: a metric has moved, or is missing, 129, 130 and 143 interrupted.
 
 Examples:
   hipplan experiment run stream.experiment.yaml --dry-run --machine mi300x-8
   hipplan experiment run stream.experiment.yaml
   hipplan experiment resume stream.experiment.yaml
+  hipplan experiment report stream.experiment.yaml --plots plots --format csv
+  hipplan experiment compare before.jsonl after.jsonl --tolerance 0.1
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 from argparse import Namespace
 from typing import TYPE_CHECKING
@@ -37,12 +43,17 @@ if TYPE_CHECKING:
     from hipplan.experiment.document import Document
     from hipplan.experiment.results import Line
 
-ACTIONS = ("run", "resume")
+ACTIONS = {"run": 1, "resume": 1, "report": 1, "compare": 2}
+"""Action -> how many files it takes."""
+_RUNS = ("run", "resume")
+_OF_RUNS = ("dry_run", "output", "anonymous", "machine", "runtime", "quiet")
+"""Options that only these have."""
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("action", choices=ACTIONS, help="what to do")
-    parser.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help="the experiment")
+    parser.add_argument("action", choices=tuple(ACTIONS), help="what to do")
+    about = "the experiment; for report and compare also a file of results"
+    parser.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help=about)
     about = "run nothing: list the cells, and check the plan of each, with --machine against that machine"
     parser.add_argument("--dry-run", action="store_true", help=about)
     about = "the file of results (default: beside FILE, named .results.jsonl)"
@@ -52,16 +63,49 @@ def declare(parser: Parser) -> None:
     machine_option(parser)
     runtime_option(parser)
     quiet_option(parser)
-    format_option(parser)
+    about = "report: also write plots as SVG and PNG into this folder (needs matplotlib)"
+    parser.add_argument("--plots", metavar="DIR", type=not_empty, help=about)
+    about = "compare: how far the ratio of two medians may be from 1 (default: 0.05)"
+    parser.add_argument("--tolerance", metavar="SHARE", type=share, help=about)
+    format_option(parser, "csv", "markdown")
+
+
+def share(text: str) -> float:
+    """A share of 1, such as 0.05."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"not a share such as 0.05: {text[:40]!r}")
+    return value
 
 
 def run(given: Namespace) -> int:
     from hipplan.experiment.document import read
 
-    if len(given.files) > 1:
-        raise WrongUsage(f"{given.action} takes one FILE")
+    _check(given)
+    if given.action not in _RUNS:
+        from hipplan.cli import experiment_report
+
+        return experiment_report.report(given) if given.action == "report" else experiment_report.compare(given)
     document = read(given.files[0])
     return _list(document, given) if given.dry_run else _run(document, given)
+
+
+def _check(given: Namespace) -> None:
+    """Raises WrongUsage: options of another action, another number of files."""
+    action = given.action
+    if len(given.files) != (count := ACTIONS[action]):
+        raise WrongUsage(f"{action} takes {count} {'file' if count == 1 else 'files'}, not {len(given.files)}")
+    for options, actions in ((_OF_RUNS, _RUNS), (("plots",), ("report",)), (("tolerance",), ("compare",))):
+        wrong = [option for option in options if getattr(given, option) not in (None, False)]
+        if action not in actions and wrong:
+            raise WrongUsage(f"--{wrong[0].replace('_', '-')} is for {' and '.join(actions)}, not for {action}")
+    if given.format in ("csv", "markdown") and action != "report":
+        raise WrongUsage(f"--format {given.format} is for report")
+    if given.tolerance is None:
+        given.tolerance = 0.05
 
 
 def _list(document: Document, given: Namespace) -> int:

@@ -160,9 +160,11 @@ _shtab_hipplan_experiment_options=(
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim if no GPU\'s driver is loaded), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
   {-q,--quiet}"[print errors and warnings only]"
-  "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":what to do:(run resume)"
-  "(*):the experiment:_files"
+  "--plots[report\: also write plots as SVG and PNG into this folder (needs matplotlib)]:DIR:"
+  "--tolerance[compare\: how far the ratio of two medians may be from 1 (default\: 0.05)]:SHARE:"
+  "--format[text for people, json for programs (default\: text)]:format:(text json csv markdown)"
+  ":what to do:(run resume report compare)"
+  "(*):the experiment\; for report and compare also a file of results:_files"
 )
 
 # guard to ensure default positional specs are added only once per session

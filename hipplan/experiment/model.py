@@ -177,8 +177,9 @@ class Experiment(PlanModel):
     Errors: HP460 no such axis or value, or no cell is left.
     """
 
-    repeat: Count = 5
-    """The number of repetitions of each cell. Each has a process, and a layout, of its own."""
+    repeat: Count = 6
+    """The number of repetitions of each cell. Each has a process, and a layout, of its own. Fewer than six give no 95 %
+    interval."""
 
     warmup: Annotated[int, Field(ge=0, le=100_000)] = 0
     """How many times the function or command runs in a repetition before the run that counts."""

@@ -1,0 +1,123 @@
+"""`hipplan experiment report` and `compare`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import WrongUsage, print_document
+from hipplan.cli.experiments import is_experiment
+from hipplan.errors import ExitCode, printable
+from hipplan.experiment import results
+from hipplan.experiment.comparison import compare as compare_results
+from hipplan.experiment.document import read
+from hipplan.experiment.runner import default_results
+from hipplan.experiment.summary import samples_of
+from hipplan.files import strict_json
+
+if TYPE_CHECKING:
+    from hipplan.experiment.comparison import Comparison
+    from hipplan.experiment.results import Line
+
+_INSTALL = "install it: pip install 'hipplan[experiments]'"
+
+
+def results_of(file: str) -> tuple[str, list[Line]]:
+    """The path and the lines of a file of results, or of those of an experiment. Raises PlanError."""
+    if is_experiment(file):
+        read(file)
+        file = default_results(file)
+    lines = results.read(file)
+    if not lines:
+        raise results.not_results("it has no whole line", file)
+    return file, lines
+
+
+def report(given: Namespace) -> int:
+    file, lines = results_of(given.files[0])
+    samples = samples_of(lines)
+    written = []
+    if given.plots is not None:
+        from hipplan.experiment.plots import plots
+
+        name = str(lines[0]["experiment"].get("name") or Path(file).name.partition(".")[0])
+        try:
+            written = plots(samples, name, Path(given.plots))
+        except ImportError:
+            raise WrongUsage(f"--plots needs matplotlib; {_INSTALL}") from None
+    from hipplan.experiment import tables
+
+    if given.format == "json":
+        print(strict_json.document(event="report", rows=tables.rows(samples), plots=written))
+    elif given.format == "csv":
+        print_document(tables.as_csv(samples))
+    elif given.format == "markdown":
+        print_document(tables.as_markdown(samples))
+    else:
+        from hipplan.show.tables import fitted_table
+
+        print(printable(f"{file}: {_counts(lines)}"))
+        if samples:
+            print(fitted_table(*tables.as_text(samples)), end="")
+        for path in written:
+            print(printable(f"written: {path}"))
+    return ExitCode.OK
+
+
+def _counts(lines: list[Line]) -> str:
+    failed = sum(line["result"] != "ok" for line in lines)
+    runtimes = {(line["provenance"].get("runtime") or {}).get("kind", "unknown") for line in lines}
+    return f"repetitions: {len(lines)}, failed: {failed}, runtime: {', '.join(sorted(map(str, runtimes)))}"
+
+
+def compare(given: Namespace) -> int:
+    (_, a), (_, b) = map(results_of, given.files)
+    try:
+        comparison = compare_results(a, b)
+    except ImportError:
+        raise WrongUsage(f"compare needs NumPy; {_INSTALL}") from None
+    moved = [item for item in comparison.metrics if item.moved(given.tolerance)]
+    if given.format == "json":
+        rows = [{**asdict(item), "moved": item in moved} for item in comparison.metrics]
+        differences = [{"key": key, "a": left, "b": right} for key, left, right in comparison.provenance]
+        print(
+            strict_json.document(
+                event="compare",
+                tolerance=given.tolerance,
+                provenance=differences,
+                metrics=rows,
+                only_a=comparison.only_a,
+                only_b=comparison.only_b,
+            )
+        )
+    else:
+        _print(comparison, given.tolerance, len(moved))
+    return ExitCode.CHANGES if moved or comparison.only_a or comparison.only_b else ExitCode.OK
+
+
+def _print(comparison: Comparison, tolerance: float, moved: int) -> None:
+    from hipplan.show.tables import fitted_table
+
+    print("provenance: " + ("what differs" if comparison.provenance else "nothing differs"))
+    for key, left, right in comparison.provenance:
+        print(printable(f"  {key}: {left} -> {right}"))
+    rows = [
+        [
+            item.cell,
+            item.metric,
+            f"{item.a:.5g} {item.unit}".rstrip(),
+            f"{item.b:.5g} {item.unit}".rstrip(),
+            "-" if item.ratio is None else f"{item.ratio:.3f}",
+            "" if item.interval is None else f"{item.interval[0]:.3f} to {item.interval[1]:.3f}",
+            "moved" if item.moved(tolerance) else "",
+        ]
+        for item in comparison.metrics
+    ]
+    if rows:
+        print(fitted_table(["cell", "metric", "A", "B", "B / A", "95 % interval", ""], rows), end="")
+    for side, names in (("A", comparison.only_a), ("B", comparison.only_b)):
+        for name in names:
+            print(printable(f"only in {side}: {name}"))
+    print(f"metrics: {len(rows)}, moved by more than {tolerance:g}: {moved}")

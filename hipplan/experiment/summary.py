@@ -1,0 +1,91 @@
+"""The metrics of results: the median of each in each cell, with an interval."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
+
+from hipplan.experiment.grid import Cell
+from hipplan.experiment.results import Line
+from hipplan.units import SizeError, parse_size
+
+CONFIDENCE = 0.95
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One metric of one cell."""
+
+    cell: Cell
+    metric: str
+    unit: str
+    values: Sequence[float]
+    """One of each repetition that did not fail."""
+    failed: int
+    """How many repetitions of the cell failed."""
+
+    @cached_property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        return interval_of(self.values)
+
+
+def interval_of(values: Sequence[float]) -> Interval | None:
+    """The interval that holds the true median with at least 95 %, from two order statistics; None below six values.
+
+    It assumes independent repetitions and nothing else. Source: the median lies between the k-th smallest and the k-th
+    largest of n values unless fewer than k are below or above it, which is a binomial distribution with p = 1/2.
+    """
+    ordered, count = sorted(values), len(values)
+    outside = 0.0
+    rank = 0
+    while rank < count // 2:
+        outside += 2 * comb(count, rank) / 2**count
+        if outside > 1 - CONFIDENCE:
+            break
+        rank += 1
+    return (ordered[rank - 1], ordered[count - rank]) if rank else None
+
+
+def samples_of(lines: Iterable[Line]) -> list[Sample]:
+    """Each metric of each cell, in the order of their first lines; a cell that always failed has none."""
+    failed: dict[str, int] = {}
+    values: dict[tuple[str, str], list[float]] = {}
+    cells: dict[str, Cell] = {}
+    units: dict[str, str] = {}
+    for line in sorted(lines, key=_as_written):
+        cell = Cell(line["cell"]["vary"], line["cell"]["env"])
+        cells.setdefault(cell.key, cell)
+        if line["result"] != "ok":
+            failed[cell.key] = failed.get(cell.key, 0) + 1
+            continue
+        units |= line["units"]
+        for metric, value in line["metrics"].items():
+            values.setdefault((cell.key, metric), []).append(value)
+    return [
+        Sample(cells[key], metric, str(units.get(metric, "")), taken, failed.get(key, 0))
+        for (key, metric), taken in values.items()
+    ]
+
+
+def _as_written(line: Line) -> tuple[list[tuple[str, float, str]], int]:
+    """Sizes and numbers by their value, other values as text, in the order of the axes."""
+    values = {**line["cell"]["vary"], **line["cell"]["env"]}
+    return [(name, number_of(value) or 0.0, str(value)) for name, value in values.items()], line["repetition"]
+
+
+def number_of(value: object) -> float | None:
+    """A number, or a size in bytes; None for other values."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    with suppress(SizeError):
+        return float(parse_size(value))
+    return None

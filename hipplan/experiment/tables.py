@@ -1,0 +1,65 @@
+"""Results as tables: for people, as CSV, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from hipplan.experiment.summary import Sample
+from hipplan.plain import shown
+
+_FIGURES = ("metric", "unit", "median", "low", "high", "repetitions", "failed")
+
+
+def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """A row for each metric of each cell: the values of the axes, then the figures. low, high: the 95 % interval."""
+    table = []
+    for sample in samples:
+        low, high = sample.interval or (None, None)
+        figures = (sample.metric, sample.unit, sample.median, low, high, len(sample.values), sample.failed)
+        axes = {**sample.cell.vary, **sample.cell.env}
+        table.append({**axes, **dict(zip(_FIGURES, figures, strict=True))})
+    return table
+
+
+def as_csv(samples: Sequence[Sample]) -> str:
+    """With a line of names; a missing interval is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*_axes(samples), *_FIGURES], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(samples))
+    return text.getvalue()
+
+
+def as_markdown(samples: Sequence[Sample]) -> str:
+    names, table = as_text(samples)
+    lines = [names, ["---"] * len(names), *table]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def as_text(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, and the rows."""
+    axes = _axes(samples)
+    table = []
+    for sample in samples:
+        values = {**sample.cell.vary, **sample.cell.env}
+        low_high = "" if sample.interval is None else f"{sample.interval[0]:.5g} to {sample.interval[1]:.5g}"
+        median = f"{sample.median:.5g} {sample.unit}".rstrip()
+        counts = [str(len(sample.values)), str(sample.failed)]
+        table.append(
+            [
+                *(shown(values[name]) if name in values else "" for name in axes),
+                sample.metric,
+                median,
+                low_high,
+                *counts,
+            ]
+        )
+    return [*axes, "metric", "median", "95 % interval", "repetitions", "failed"], table
+
+
+def _axes(samples: Sequence[Sample]) -> list[str]:
+    """The axes that any cell has: results may be of several grids."""
+    return list(dict.fromkeys(name for sample in samples for name in (*sample.cell.vary, *sample.cell.env)))
