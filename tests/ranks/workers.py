@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -284,6 +285,13 @@ def patiently(
         if not is_late(outcomes):
             break
     return outcomes
+
+
+def too_late(outcomes: list[Outcome | None]) -> set[int]:
+    """The ranks that did not answer in time, as the outcomes say."""
+    texts = [outcome.text for outcome in outcomes if outcome is not None]
+    named = [ranks for text in texts for ranks in re.findall(r"ranks? ([\d, ]+) did not answer", text)]
+    return {int(rank) for ranks in named for rank in ranks.split(", ")}
 
 
 class Workers:
