@@ -1,10 +1,11 @@
-"""hipplan experiment: run an experiment on cells of a plan; resume, report and compare its results.
+"""hipplan experiment: run an experiment on cells of a plan; resume, report, compare and pack its results.
 
 FILE says which plan, which of its variables vary, what runs in each cell and how often (docs/experiments.md). Each
 repetition has a process of its own, and appends one line to the results: metrics, times, result and provenance. A
 repetition that fails is a result, too. resume runs what has no line yet.
 report shows medians with 95 % intervals, of FILE's results or of a file of results; compare A B says what differs in
-the provenance of two results, and how far each metric has moved.
+the provenance of two results, and how far each metric has moved. pack copies all that FILE needs to run again, with its
+results, into a folder.
 Exit code: 0 done, 2 an invalid file or plan, or results that cannot be used, 3 with --dry-run: the machine cannot hold
 a plan, 4 a repetition failed, 6 compare: a metric has moved, or is missing, 129, 130 and 143 interrupted.
 
@@ -13,6 +14,7 @@ Examples:
   hipplan experiment run stream.experiment.yaml
   hipplan experiment resume stream.experiment.yaml
   hipplan experiment report stream.experiment.yaml --plots plots --format csv
+  hipplan experiment pack stream.experiment.yaml -o artifact
   hipplan experiment compare before.jsonl after.jsonl --tolerance 0.1
 """
 
@@ -43,11 +45,16 @@ if TYPE_CHECKING:
     from hipplan.experiment.document import Document
     from hipplan.experiment.results import Line
 
-ACTIONS = {"run": 1, "resume": 1, "report": 1, "compare": 2}
+ACTIONS = {"run": 1, "resume": 1, "report": 1, "compare": 2, "pack": 1}
 """Action -> how many files it takes."""
 _RUNS = ("run", "resume")
-_OF_RUNS = ("dry_run", "output", "anonymous", "machine", "runtime", "quiet")
-"""Options that only these have."""
+_OF_ACTIONS = {
+    ("run", "resume"): ("dry_run", "anonymous"),
+    ("run", "resume", "pack"): ("output", "machine", "runtime", "quiet"),
+    ("report",): ("plots",),
+    ("compare",): ("tolerance",),
+}
+"""Actions -> the options that no other has."""
 
 
 def declare(parser: Parser) -> None:
@@ -56,7 +63,9 @@ def declare(parser: Parser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help=about)
     about = "run nothing: list the cells, and check the plan of each, with --machine against that machine"
     parser.add_argument("--dry-run", action="store_true", help=about)
-    about = "the file of results (default: beside FILE, named .results.jsonl)"
+    about = (
+        "the file of results (default: beside FILE, named .results.jsonl); pack: the new folder (default: NAME-pack)"
+    )
     parser.add_argument("-o", "--output", metavar="RESULTS", type=not_empty, help=about)
     about = "leave what names the host, its user, paths, serial numbers and the commit out of the results"
     parser.add_argument("--anonymous", action="store_true", help=about)
@@ -88,7 +97,11 @@ def run(given: Namespace) -> int:
     if given.action not in _RUNS:
         from hipplan.cli import experiment_report
 
-        return experiment_report.report(given) if given.action == "report" else experiment_report.compare(given)
+        return {
+            "report": experiment_report.report,
+            "compare": experiment_report.compare,
+            "pack": experiment_report.pack,
+        }[given.action](given)
     document = read(given.files[0])
     return _list(document, given) if given.dry_run else _run(document, given)
 
@@ -98,10 +111,10 @@ def _check(given: Namespace) -> None:
     action = given.action
     if len(given.files) != (count := ACTIONS[action]):
         raise WrongUsage(f"{action} takes {count} {'file' if count == 1 else 'files'}, not {len(given.files)}")
-    for options, actions in ((_OF_RUNS, _RUNS), (("plots",), ("report",)), (("tolerance",), ("compare",))):
+    for actions, options in _OF_ACTIONS.items():
         wrong = [option for option in options if getattr(given, option) not in (None, False)]
         if action not in actions and wrong:
-            raise WrongUsage(f"--{wrong[0].replace('_', '-')} is for {' and '.join(actions)}, not for {action}")
+            raise WrongUsage(f"--{wrong[0].replace('_', '-')} is for {', '.join(actions)}, not for {action}")
     if given.format in ("csv", "markdown") and action != "report":
         raise WrongUsage(f"--format {given.format} is for report")
     if given.tolerance is None:

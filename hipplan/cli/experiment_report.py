@@ -1,4 +1,4 @@
-"""`hipplan experiment report` and `compare`."""
+"""`hipplan experiment report`, `compare` and `pack`."""
 
 from __future__ import annotations
 
@@ -121,3 +121,20 @@ def _print(comparison: Comparison, tolerance: float, moved: int) -> None:
         for name in names:
             print(printable(f"only in {side}: {name}"))
     print(f"metrics: {len(rows)}, moved by more than {tolerance:g}: {moved}")
+
+
+def pack(given: Namespace) -> int:
+    from hipplan.cli.measured import machine_of
+    from hipplan.experiment.pack import pack as pack_experiment
+
+    document = read(given.files[0])
+    file, _ = results_of(given.files[0])
+    folder = Path(given.output or document.folder / f"{document.name}-pack")
+    packed = pack_experiment(document, file, machine_of(given), folder)
+    if given.format == "json":
+        print(strict_json.document(event="pack", folder=str(folder), files=packed.files, left_out=packed.left_out))
+    elif not given.quiet:
+        print(printable(f"{folder}: {len(packed.files)} files; its README.md says how to run it again"))
+        for reason in packed.left_out:
+            print(printable(f"not packed: {reason}"))
+    return ExitCode.OK

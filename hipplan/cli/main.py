@@ -40,7 +40,7 @@ VERBS = {
     "schema": "print the JSON Schema of plans, machine profiles or experiments",
     "sim": "run any HIP program on the simulator",
     "bench": "measure copies between all devices, or a plan's own memory",
-    "experiment": "run an experiment on cells of a plan; resume, report and compare its results",
+    "experiment": "run an experiment on cells of a plan; resume, report, compare and pack its results",
     "completion": "print a shell script that completes these verbs and their options",
 }
 """Verb -> what it does. Each is the module of its name in hipplan.cli, with declare(parser) and run(given)."""

@@ -17,7 +17,7 @@ _shtab_hipplan_commands() {
     doctor:'say what to know of this machine before the first apply, and what to do'
     down:'end a holder and free what `up` keeps'
     draw:'draw a plan, or what changes between two, as SVG or as a page with zoom and search'
-    experiment:'run an experiment on cells of a plan; resume, report and compare its results'
+    experiment:'run an experiment on cells of a plan; resume, report, compare and pack its results'
     explain:'explain a diagnostic: its cause, its fix, an example'
     fmt:'format plans and experiments; comments are kept'
     import:'write a plan for a checkpoint, from the headers of its files'
@@ -154,7 +154,7 @@ _shtab_hipplan_draw_defaults_added=0
 _shtab_hipplan_experiment_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--dry-run[run nothing\: list the cells, and check the plan of each, with --machine against that machine]"
-  {-o,--output}"[the file of results (default\: beside FILE, named .results.jsonl)]:RESULTS:_files"
+  {-o,--output}"[the file of results (default\: beside FILE, named .results.jsonl)\; pack\: the new folder (default\: NAME-pack)]:RESULTS:_files"
   "--anonymous[leave what names the host, its user, paths, serial numbers and the commit out of the results]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim if no GPU\'s driver is loaded), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
@@ -163,7 +163,7 @@ _shtab_hipplan_experiment_options=(
   "--plots[report\: also write plots as SVG and PNG into this folder (needs matplotlib)]:DIR:"
   "--tolerance[compare\: how far the ratio of two medians may be from 1 (default\: 0.05)]:SHARE:"
   "--format[text for people, json for programs (default\: text)]:format:(text json csv markdown)"
-  ":what to do:(run resume report compare)"
+  ":what to do:(run resume report compare pack)"
   "(*):the experiment\; for report and compare also a file of results:_files"
 )
 

@@ -86,7 +86,7 @@ def find(name: str, folder: Path) -> Callable[[Layout], Any]:
 def check(name: str, folder: Path) -> None:
     """As find(), but imports nothing: only what the module's file says counts. Raises Problem (HP463)."""
     module_name, _, function_name = name.partition(":")
-    path = _file_of(module_name, folder)
+    path = file_of(module_name, folder)
     try:
         if path is None:
             if importlib.util.find_spec(module_name.partition(".")[0]) is None:
@@ -107,14 +107,15 @@ def _may_have_more(tree: ast.Module) -> bool:
     return any(not isinstance(node, (ast.FunctionDef, ast.Expr, ast.Import)) for node in tree.body)
 
 
-def _file_of(module_name: str, folder: Path) -> Path | None:
+def file_of(module_name: str, folder: Path) -> Path | None:
+    """The module's file in the folder, if there is one."""
     path = folder / f"{module_name.replace('.', '/')}.py"
     return path if path.is_file() else None
 
 
 def _module(name: str, folder: Path) -> ModuleType:
     """A file of the folder comes first, whatever else has its name; what it imports may be beside it."""
-    path = _file_of(name, folder)
+    path = file_of(name, folder)
     sys.path.append(str(folder))
     try:
         if path is None:

@@ -190,7 +190,7 @@ def test_without_the_extra_the_reason_is_said(tmp_path: Path, monkeypatch: pytes
     ("arguments", "said"),
     [
         (["compare", "a"], "compare takes 2 files, not 1"),
-        (["report", "a", "--dry-run"], "--dry-run is for run and resume, not for report"),
+        (["report", "a", "--dry-run"], "--dry-run is for run, resume, not for report"),
         (["run", "a", "--plots", "p"], "--plots is for report, not for run"),
         (["compare", "a", "b", "--format", "csv"], "--format csv is for report"),
         (["compare", "a", "b", "--tolerance", "nan"], "not a share"),

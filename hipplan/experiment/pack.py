@@ -1,0 +1,171 @@
+"""A folder with all that an experiment needs to run again: for the appendix of a paper."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import distributions
+from pathlib import Path
+
+from hipplan.errors import Diagnostic, PlanError, reason_of
+from hipplan.experiment.document import Document
+from hipplan.experiment.grid import Cell
+from hipplan.experiment.inside import file_of
+from hipplan.files import strict_json
+from hipplan.files.output import unwritten, write_document
+from hipplan.language.loader import LoadedPlan, load
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import to_yaml as profile_text
+from hipplan.machines.provenance import collect
+from hipplan.program import lock
+from hipplan.program.compiler import compile as compile_plan
+
+FILE_MAX = 64 << 20
+"""Bytes of a file that is packed: the README names larger ones, with their checksums."""
+LOCKS_MAX = 1000
+
+
+@dataclass
+class Packed:
+    """What was packed."""
+
+    folder: Path
+    files: list[str] = field(default_factory=list)
+    """Relative to the folder."""
+    left_out: list[str] = field(default_factory=list)
+    """Of files that are too large, or not there: which, and why."""
+
+
+def pack(document: Document, results: str, machine: Machine, folder: Path) -> Packed:
+    """Writes the folder, which must be new or empty. machine: whose profile and locks it has.
+
+    Raises PlanError: a plan has an error, a file cannot be written (HP413); MachineError: the machine cannot hold one.
+    """
+    plans = [(cell, load(document.plan, document.variables(cell))) for cell in document.cells]
+    locks = [(cell, _lock(plan, machine)) for cell, plan in plans[:LOCKS_MAX]]
+    packed = Packed(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OSError(None, "it is not empty")
+    except OSError as error:
+        raise PlanError(unwritten(str(folder), "the pack", error, "name a new folder")) from None
+    needed = {Path(document.source.name), Path(document.plan), *_of_plans(plans), *_of_measurement(document)}
+    root = Path(os.path.commonpath([path.resolve().parent for path in needed]))
+    for path in sorted(needed):
+        _copy(path.resolve(), root, packed)
+    experiment = Path(document.source.name).resolve().relative_to(root)
+    _copy_as(Path(results), "results.jsonl", packed)
+    _write(packed, "machine.yaml", profile_text(machine))
+    for number, (_, text) in enumerate(locks):
+        _write(packed, f"locks/{number}.lock", text)
+    _write(packed, "environment.json", _environment())
+    _write(packed, "README.md", _readme(document, experiment, [cell for cell, _ in locks], packed))
+    return packed
+
+
+def _lock(plan: LoadedPlan, machine: Machine) -> str:
+    return lock.to_yaml(lock.lock(compile_plan(plan, machine)))
+
+
+def _of_plans(plans: Sequence[tuple[Cell, LoadedPlan]]) -> Iterator[Path]:
+    """The files that the plans are of, and those that they load."""
+    for _, plan in plans:
+        yield from map(Path, plan.files)
+
+
+def _of_measurement(document: Document) -> Iterator[Path]:
+    """The function's file, the command, the lock."""
+    experiment, folder = document.experiment, document.folder
+    if experiment.inside is not None and (path := file_of(experiment.inside.partition(":")[0], folder)):
+        yield path
+    for argument in experiment.run or ():
+        if (folder / argument).is_file():
+            yield folder / argument
+    if experiment.locked is not None:
+        yield folder / experiment.locked
+
+
+def _copy(path: Path, root: Path, packed: Packed) -> None:
+    name = str(path.relative_to(root))
+    if not path.is_file():
+        packed.left_out.append(f"{name}: it is no file")
+    elif path.stat().st_size > FILE_MAX:
+        packed.left_out.append(f"{name}: {path.stat().st_size:,} bytes, sha256 {_checksum(path)}")
+    else:
+        _copy_as(path, name, packed)
+
+
+def _copy_as(path: Path, name: str, packed: Packed) -> None:
+    target = packed.folder / name
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    except OSError as error:
+        raise PlanError(Diagnostic("HP413", f"{str(target)!r} cannot be written", why=reason_of(error))) from None
+    packed.files.append(name)
+
+
+def _write(packed: Packed, name: str, text: str) -> None:
+    target = packed.folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_document(str(target), text, "a file of the pack")
+    packed.files.append(name)
+
+
+def _checksum(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _environment() -> str:
+    """What this machine is, and the versions of all Python packages."""
+    packages = {item.metadata["Name"]: item.version for item in distributions() if item.metadata["Name"]}
+    return strict_json.document(packages=dict(sorted(packages.items())), provenance=collect(None, None)) + "\n"
+
+
+def _readme(document: Document, experiment: Path, locked: Sequence[Cell], packed: Packed) -> str:
+    run = f"hipplan experiment run {experiment} -o again.jsonl"
+    cells = "\n".join(f"| `locks/{number}.lock` | {cell} |" for number, cell in enumerate(locked))
+    left_out = "".join(f"- {reason}\n" for reason in packed.left_out)
+    return f"""# {document.name}
+
+{document.experiment.description or "An experiment."}
+
+Run it again, in this folder:
+
+```sh
+{run}
+```
+
+Compare with what was measured first:
+
+```sh
+hipplan experiment compare results.jsonl again.jsonl
+```
+
+| file | what it is |
+|---|---|
+| `{experiment}` | the experiment: its plan, its cells and what runs in each |
+| `results.jsonl` | what was measured, a line for each repetition, with its provenance |
+| `machine.yaml` | the machine's profile: `hipplan validate {experiment} --machine machine.yaml` needs no GPU |
+| `environment.json` | the host and the versions of all Python packages when this was packed |
+| `locks/` | what the plan of each cell becomes on that machine, with its addresses: `hipplan apply --locked` |
+
+| lock | cell |
+|---|---|
+{cells}
+{
+        f'''
+Not packed:
+
+{left_out}'''
+        if left_out
+        else ""
+    }"""

@@ -1,0 +1,77 @@
+"""A pack runs again on another machine, from its README alone."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hipplan.cli.main import run
+from hipplan.experiment import results
+from hipplan.experiment.pack import FILE_MAX
+from tests.experiment.conftest import Write, experiment
+
+PLAN = """hipplan: 1
+include: parts/regions.yaml
+contents: {a: {file: data/bytes.bin}}
+"""
+PART = """hipplan: 1
+vars: {device: gpu.0}
+regions: {a: {device: $(device), size: 2MiB}}
+"""
+
+
+def test_unpacked_elsewhere_it_runs_again_and_compares(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "def work(layout): return {'size': layout['a'].size}\n"
+    path = write(
+        "description: Why it was done.\nvary: {device: [gpu.0, gpu.1]}\nrepeat: 1\ninside: measured:work\n", code, PLAN
+    )
+    for name, content in (("parts/regions.yaml", PART.encode()), ("data/bytes.bin", bytes(2 << 20))):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(content)
+    assert experiment("run", path) == 0
+    assert experiment("pack", path, "-o", tmp_path / "packed") == 0
+    there = tmp_path / "elsewhere"
+    shutil.move(tmp_path / "packed", there)
+    for name in ("plan.yaml", "measured.py", "parts", "data"):  # nothing of the first place is used
+        (tmp_path / name).rename(tmp_path / f"gone-{name}")
+    monkeypatch.chdir(there)
+
+    readme = Path("README.md").read_text()
+    assert "Why it was done." in readme
+    again, compare = (shlex.split(text)[1:] for text in re.findall(r"```sh\n(.*?)\n```", readme))
+    assert run([*again, "--machine", "h200-4"]) == 0
+    assert len(results.read("again.jsonl")) == 2
+    capsys.readouterr()
+    assert run([*compare, "--tolerance", "1e9"]) == 0
+    said = capsys.readouterr().out
+    assert "provenance.gpus.0.model" in said and said.count("size") >= 2
+    assert run(["validate", "e.experiment.yaml", "--machine", "machine.yaml"]) == 0
+    for number in range(2):
+        check = ["lock", "plan.yaml", "--check", f"locks/{number}.lock", "--machine", "machine.yaml"]
+        assert run([*check, "--var", f"device=gpu.{number}"]) == 0
+
+
+def test_a_large_file_is_named_with_its_checksum(write: Write, tmp_path: Path) -> None:
+    plan = f"hipplan: 1\nregions: {{a: {{size: {FILE_MAX + 4096}}}}}\ncontents: {{a: {{file: large.bin}}}}\n"
+    path = write("repeat: 1\nmeasure: [map]\n", plan=plan)
+    with (tmp_path / "large.bin").open("wb") as file:
+        file.truncate(FILE_MAX + 4096)
+    path.with_name("e.results.jsonl").write_text("")
+    assert experiment("pack", path) == 2  # there are no results
+    with results.opened(str(path.with_name("e.results.jsonl")), resume=False) as opened:
+        opened.append({
+            "experiment": {}, "cell": {"vary": {}, "env": {}}, "repetition": 0, "result": "ok", "metrics": {},
+            "units": {}, "plan": {}, "provenance": {},
+        })  # fmt: skip
+    assert experiment("pack", path, "--machine", "sim-2") == 0
+
+    packed = tmp_path / "e-pack"
+    assert not (packed / "large.bin").exists()
+    assert re.search(r"large.bin: 67,112,960 bytes, sha256 [0-9a-f]{64}", (packed / "README.md").read_text())
+    assert experiment("pack", path, "--machine", "sim-2") == 2  # it is there
