@@ -116,7 +116,9 @@ code = hip.hipGetDeviceCount(ctypes.byref(count))
 if code or not count.value:
     hip.hipRuntimeGetVersion(ctypes.byref(version))
     release = f"{{version.value // 10**7}}.{{version.value // 10**5 % 100}}"
-    sys.exit(print(f"it finds {{count.value}} devices there (HIP {{release}}, error {{code}})") or 43)
+    missing = "libamd_comgr" not in open("/proc/self/maps").read()
+    why = ": libamd_comgr, with which it compiles its own kernels, is missing" if missing else ""
+    sys.exit(print(f"it finds {{count.value}} devices there (HIP {{release}}, error {{code}}){{why}}") or 43)
 """
 """The script that starts the library and prints any error."""
 
@@ -149,6 +151,8 @@ def _last_line(text: str) -> str:
 
 def _refused(library: Path, why: str) -> RuntimeUnavailable:
     hint = "name ROCm's own library, such as /opt/rocm/lib/libamdhip64.so.7 of ROCm 6.4 or later"
+    if why.endswith("is missing"):
+        hint = "install ROCm's libamd_comgr, or put its folder into LD_LIBRARY_PATH"
     if why.startswith("it needs "):
         hint = "run it on a system that this library was built for, such as a container with this ROCm"
     return RuntimeUnavailable(Diagnostic("HP407", f"{library} cannot be run without a GPU", why=why, hint=hint))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hipplan.machines.runtimes import choose
+from tests.amd.libraries import FOLDER
 from tests.hardware.machine import MIB, Machine, pattern
 
 
@@ -40,6 +41,28 @@ def test_memory_is_counted(machine: Machine) -> None:
     with machine.scratch(0, 64 * MIB):
         assert before - machine.runtime.memory_info(0)[0] >= 64 * MIB
     assert machine.runtime.memory_info(0)[0] == before
+
+
+def test_a_library_without_its_compiler_is_refused_with_the_reason(release: str, tmp_path: Path) -> None:
+    """HIP then has no devices, and says no more."""
+    for path in (FOLDER / "lib" / "common").iterdir():
+        if "comgr" not in path.name:
+            (tmp_path / path.name).symlink_to(path)
+    command = [sys.executable, "-m", "hipplan", "sim", "--library", os.environ["HIPPLAN_RUNTIME"], "--", "true"]
+    ran = subprocess.run(command, env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}, capture_output=True, text=True)
+
+    assert ran.returncode == 3
+    assert "error 100): libamd_comgr, with which it compiles its own kernels, is missing" in ran.stderr
+    assert "hint: install ROCm's libamd_comgr" in ran.stderr
+
+
+def test_another_machine_inside_this_one(release: str) -> None:
+    count = "import ctypes as c, sys; n = c.c_int(); c.CDLL(sys.argv[1]).hipGetDeviceCount(c.byref(n)); print(n.value)"
+    library = os.environ["HIPPLAN_RUNTIME"]
+    command = [sys.executable, "-m", "hipplan", "sim", "--library", library, "--machine", "mi250x-8", "--"]
+    ran = subprocess.run([*command, sys.executable, "-c", count, library], capture_output=True, text=True)
+
+    assert ran.stdout == "8\n", ran.stderr
 
 
 COPY_FROM_NOWHERE = """
