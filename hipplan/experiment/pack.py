@@ -92,7 +92,7 @@ def _of_measurement(document: Document) -> Iterator[Path]:
 def _copy(path: Path, root: Path, packed: Packed) -> None:
     name = str(path.relative_to(root))
     if not path.is_file():
-        packed.left_out.append(f"{name}: it is no file")
+        packed.left_out.append(f"{name}: it is not a file")
     elif path.stat().st_size > FILE_MAX:
         packed.left_out.append(f"{name}: {path.stat().st_size:,} bytes, sha256 {_checksum(path)}")
     else:
