@@ -25,6 +25,8 @@ contents: {model.b: {value: 2.5}}
 """
 MOST = 40
 """More packets than any process here sends and receives."""
+NUMBERS = range(1, MOST, 1 if WHOLE else 4)
+"""Before which packets a process is killed."""
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, role: str, number: int) -> None
 def test_up_fails_if_its_holder_or_filler_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], role: str
 ) -> None:
-    for number in range(1, MOST, 1 if WHOLE else 2):
+    for number in NUMBERS:
         kill_before(monkeypatch, role, number)
         code = run(["up", str(path), "--name", "w"])
         errors = capfd.readouterr().err
@@ -83,7 +85,7 @@ def test_the_old_memory_stays_if_the_filler_of_a_replace_is_killed(
     assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
     process = requests.status("w")["pid"]
     opened = len([*Path(f"/proc/{process}/fd").iterdir()])
-    for number in range(1, MOST, 2):
+    for number in NUMBERS:
         points["fillers that are killed"] += 1
         (path.parent / "kill").write_text(f"filler:{number}")
         code = run(["replace", "w", str(path), "--quiet"])
@@ -110,7 +112,7 @@ def test_sleep_or_wake_changes_nothing_if_the_filler_is_killed(
         assert run(["sleep", "w", "--quiet"]) == 0
     before = requests.status("w")
     opened = len([*Path(f"/proc/{before['pid']}/fd").iterdir()])
-    for number in range(1, MOST, 1 if WHOLE else 2):
+    for number in NUMBERS:
         points["fillers that are killed"] += 1
         (path.parent / "kill").write_text(f"filler:{number}")
         code = run([verb, "w", "--quiet"])
@@ -133,7 +135,7 @@ def test_sleep_or_wake_changes_nothing_if_the_filler_is_killed(
 @pytest.mark.parametrize("verb", ["sleep", "wake"])
 def test_sleep_or_wake_fails_if_the_holder_is_killed(path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")
-    for number in range(1, MOST, 1 if WHOLE else 3):
+    for number in NUMBERS:
         points["holders that are killed"] += 1
         (path.parent / "kill").write_text("")
         assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
@@ -159,7 +161,7 @@ def test_attach_succeeds_or_fails_completely_if_the_holder_is_killed(
 ) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "file")
     opened, number = descriptors(but="hipsim"), 0
-    for number in range(1, MOST, 1 if WHOLE else 2):
+    for number in NUMBERS:
         points["holders that are killed"] += 1
         (path.parent / "kill").write_text("")
         assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
