@@ -14,6 +14,7 @@ from hipplan.measure.plain import move
 from hipplan.program import contents
 from hipplan.program.content_steps import Part
 from hipplan.program.memory import Memory, Refused
+from hipplan.program.steps import CPU_ORDINAL
 
 SMALL = 4096
 """Bytes of the copy whose duration counts as latency."""
@@ -62,8 +63,15 @@ def _routes(memory: Memory, names: Sequence[str]) -> Iterator[tuple[str, str, Pa
             pairs, staged = contents.route(memory, to, source)
         except Refused:
             continue
-        if pairs and not staged:
+        if pairs and (not staged or all(_is_pinned_with(memory, *both) for both in pairs)):
             yield source, to, pairs
+
+
+def _is_pinned_with(memory: Memory, to: Part, source: Part) -> bool:
+    """Whether a part is host memory that was pinned with the other's device: then that device copies, in all releases
+    (contents.may_copy_at_once)."""
+    sides = ((to, source), (source, to))
+    return any(host.device == CPU_ORDINAL and memory.home_of(host) == device.device for host, device in sides)
 
 
 def _copy(layout: Layout, runtime: _core.Runtime, pairs: Pairs) -> Callable[[int], None]:
