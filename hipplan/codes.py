@@ -20,6 +20,7 @@ CODES: dict[str, str] = {
     "HP012": "a number out of bounds",
     "HP013": "an invalid byte size",
     "HP014": "a file of the wrong kind",
+    "HP015": "a number that begins with a zero",
     "HP020": "an invalid $(...) expression",
     "HP021": "a variable that is not defined",
     "HP022": "an expression that has no value",

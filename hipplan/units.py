@@ -24,8 +24,14 @@ _UNITS = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
+_ZEROS = re.compile("([-+]?)0+(?=[0-9])")
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?([A-Za-z]*)")
 _BY_LOWER = {unit.lower(): unit for unit in _UNITS}
+
+
+def without_zeros(number: str) -> str:
+    """The same number without zeros before its first digit; empty if it has none."""
+    return _ZEROS.sub(r"\1", number, count=1) if _ZEROS.match(number) else ""
 
 
 class SizeError(ValueError):
@@ -59,6 +65,8 @@ def _parsed(value: int | str) -> int:
         if re.fullmatch(r"[0-9]{1,3}([_,'][0-9]{3})+", value[:40]):
             hint = f"write {re.sub('[^0-9]', '', value)}"
         raise SizeError(f"{_short(value)} is not a size", hint)
+    if short := without_zeros(value):
+        raise SizeError(f"{_short(value)} begins with a zero", f"write {short}", "HP015")
     whole, fraction, unit = match.groups()
     if not unit:
         if fraction:

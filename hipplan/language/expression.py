@@ -160,7 +160,7 @@ class _Parser:
 
     def literal(self, kind: str, token: str, start: int) -> int:
         try:
-            return parse_size(token if kind == "size" or len(token) > 20 else int(token, 16 if "x" in token else 10))
+            return parse_size(int(token, 16) if token.startswith("0x") and len(token) <= 20 else token)
         except SizeError as error:
             raise ExpressionError("HP022", str(error), start, len(token), error.hint) from None
 

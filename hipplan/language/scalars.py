@@ -36,7 +36,7 @@ def like(value: Any, default: Any) -> Value:
     """Convert a text from the command line to the type of the plan's default."""
     if isinstance(value, str) and isinstance(default, bool):
         return {"true": True, "false": False}.get(value, value)
-    if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,20}", value):
+    if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?(0|[1-9][0-9]{0,19})", value):
         return int(value)
     value = number(value)
     return value if isinstance(value, (int, str)) else str(value)

@@ -30,8 +30,8 @@ from hipplan.language.yaml12 import (
     STR,
     Composer,
     TooDeep,
+    refused_number,
     scalar,
-    too_large,
 )
 from hipplan.plain import keys_to
 
@@ -343,8 +343,8 @@ class _Reader:
         if node.tag not in SCALARS:
             self._tagged(node)
             return None
-        if summary := too_large(node.tag, node.value):
-            self._report("HP012", summary, node, hint="numbers in a plan have at most 64 bits")
+        if refused := refused_number(node.tag, node.value):
+            self._report(node=node, **refused)
             return 0
         return scalar(node.tag, node.value)
 

@@ -1,4 +1,4 @@
-"""YAML 1.2 scalars over PyYAML's composer: `no`, `on` and `10:00` are words, `012` is twelve.
+"""YAML 1.2 scalars over PyYAML's composer: `no`, `on` and `10:00` are words, `012` is twelve (and refused: HP015).
 
 Follows the core schema of the YAML 1.2.2 specification, section 10.3.
 """
@@ -13,6 +13,7 @@ import yaml
 
 from hipplan.language.budget import Budget
 from hipplan.plain import DIGITS_MAX
+from hipplan.units import without_zeros
 
 DEPTH_MAX = 64
 
@@ -96,13 +97,24 @@ def number_like(text: str) -> bool:
 SCALARS = frozenset((INT, FLOAT, BOOL, NULL))
 
 
-def too_large(tag: str, text: str) -> str:
-    """Why a number is refused before it costs time, or becomes infinite; else empty."""
-    if tag in (INT, FLOAT) and len(text) > DIGITS_MAX:
-        return f"a number with {len(text)} digits"
+def refused_number(tag: str, text: str) -> dict[str, str]:
+    """The code, summary, hint and reason of a number that is refused; empty if it is none, or good.
+
+    One with very many digits is refused before it costs time.
+    """
+    if tag not in (INT, FLOAT):
+        return {}
+    large = {"code": "HP012", "hint": "numbers in a plan have at most 64 bits"}
+    if len(text) > DIGITS_MAX:
+        return large | {"summary": f"a number with {len(text)} digits"}
     if tag == FLOAT and "inf" not in text.lower() and math.isinf(scalar(tag, text)):
-        return f"{text} is too large"
-    return ""
+        return large | {"summary": f"{text} is too large"}
+    if short := without_zeros(text):
+        octal = f", or 0o{short} for an octal number" if re.fullmatch("[0-7]+", short) else ""
+        why = f"YAML 1.2 reads it as {short}, YAML 1.1 and C as octal" if tag == INT else ""
+        hint = f"write {short}{octal}; quote it if it is text"
+        return {"code": "HP015", "summary": f"the number {text} begins with a zero", "why": why, "hint": hint}
+    return {}
 
 
 def scalar(tag: str, text: str) -> Any:

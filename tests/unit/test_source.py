@@ -34,7 +34,13 @@ def place(diagnostic: Diagnostic) -> tuple[str, int, int]:
         ("y", "y"),
         ("10:00", "10:00"),
         ("1_000", "1_000"),
-        ("012", 12),
+        ("0", 0),
+        ("-0", 0),
+        ("0.5", 0.5),
+        ("0e1", 0.0),
+        ("0x0F", 15),
+        ("012a", "012a"),
+        ("'012'", "012"),
         ("0o14", 12),
         ("0x1F", 31),
         ("+3", 3),
@@ -127,6 +133,10 @@ def test_a_byte_order_mark_at_the_start_is_no_mistake_and_no_column() -> None:
         ("a: 0x" + "f" * 10_000 + "\n", "HP012", 1, 4),
         ("a: 1." + "0" * 10_000 + "\n", "HP012", 1, 4),
         ("a: -1e400\n", "HP012", 1, 4),
+        ("a: 0777\n", "HP015", 1, 4),
+        ("a: [1, -00]\n", "HP015", 1, 8),
+        ("a: +012\n", "HP015", 1, 4),
+        ("a: 00.5\n", "HP015", 1, 4),
     ],
 )
 def test_bad_input_is_reported_at_its_place(text: str | bytes, code: str, line: int, column: int) -> None:
@@ -244,3 +254,17 @@ def test_what_stands_under_a_second_key_of_a_name_is_read_too_and_is_found_where
 def test_a_duplicate_key_beside_a_key_that_is_not_text_is_an_error() -> None:
     with pytest.raises(PlanError, match=r"HP005(.|\n)*HP011|HP011(.|\n)*HP005"):
         load_yaml("[1, 2]: 0\na: {b: 1}\na: {c: 1}\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("0777", "write 777, or 0o777 for an octal number; quote it if it is text"),
+        ("-0079", "write -79; quote it if it is text"),
+        ("00.5", "write 0.5; quote it if it is text"),
+        ("000", "write 0, or 0o0 for an octal number; quote it if it is text"),
+    ],
+)
+def test_a_number_that_begins_with_a_zero_has_a_right_form(written: str, hint: str) -> None:
+    (diagnostic,) = refused(f"a: {written}\n")
+    assert diagnostic.hint == hint
