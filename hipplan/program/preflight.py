@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
+from hipplan.language.latest import Latest
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping
+from hipplan.language.model import ByteRange, ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.language.objects import HOST, Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
 from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
@@ -32,6 +34,7 @@ def check(
     rules.huge_pages()
     rules.virtual_memory()
     rules.managed_memory()
+    rules.prefetched()
     rules.peers()
     rules.access()
     rules.descriptors()
@@ -180,6 +183,34 @@ class _Rules:
                     why="hipDeviceAttributeManagedMemory is 0",
                     hint="use a device and a pinned buffer",
                 )
+
+    def prefetched(self) -> None:
+        """HP259, a warning: managed memory that is prefetched to a device without room for it."""
+        sizes: dict[str, int] = {}
+        largest: dict[str, tuple[int, Path]] = {}
+        for buffer in self.objects.buffers.values():
+            if not isinstance(buffer.spec, ManagedBuffer):
+                continue
+            last: Latest[tuple[str, Path]] = Latest()
+            for index, step in enumerate(buffer.spec.prefetch):
+                part = step.range or ByteRange()
+                end = buffer.spec.size if part.size is None else part.at + part.size
+                last.set(part.at, end, (step.to, (*buffer.path, "prefetch", index)))
+            for start, end, (to, path) in last:
+                sizes[to] = sizes.get(to, 0) + end - start
+                largest[to] = max(largest.get(to, (0, path)), (end - start, path), key=itemgetter(0))
+        for name in sizes.keys() & self.devices.keys():
+            there, planned = self.device(name), sum(step.size for step in self.taken[self.devices[name]])
+            if there.memory is None or planned + sizes[name] <= there.memory - there.in_use:
+                continue
+            summary = f"{name} cannot hold the {about_size(sizes[name])} that are prefetched to it"
+            why = (
+                f"{there.name} has {about_size(there.memory)}, {about_size(there.in_use)} in use; "
+                f"the plan takes {about_size(planned)} more"
+            )
+            hint = "prefetch a part: what does not fit moves out again, or is not moved"
+            span = self.plan.span(*largest[name][1])
+            self.findings.add(Diagnostic("HP259", summary, span, why=why, hint=hint, severity="warning"))
 
     def peers(self) -> None:
         """HP306: a peer link between devices that do not reach each other."""

@@ -382,12 +382,14 @@ class ManagedBuffer(_Buffer):
     advice: Steps[Advice] = []
     """The advice, in order.
 
+    Errors: HP260, a warning: bytes get two preferred locations.
     Source: hipMemAdvise.
     """
 
     prefetch: Steps[Prefetch] = []
     """The prefetches after the advice, in order.
 
+    Errors: HP259, a warning: more is prefetched to a device than it has room for.
     Source: hipMemPrefetchAsync.
     """
 

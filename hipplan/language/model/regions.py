@@ -148,6 +148,7 @@ class Region(PlanModel):
     the region. The more specific entry wins: a device's name before owner and others, and those before patterns.
 
     Errors: HP201 no such device; HP104 not none, r or rw; HP107 others where there is one device, or without owner.
+    HP258, a warning: a device that holds the memory has none, and the region has no contents.
     Source: hipMemSetAccess.
     """
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hipplan.errors import Diagnostic
-from hipplan.language.model import DeviceBuffer, Plan
+from hipplan.language.latest import Latest
+from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, Plan
 from hipplan.language.objects import Objects, Path, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
+from hipplan.units import PAGE, format_size, round_up
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     """Warns of unmapped allocations, mappings that no device may access, unused access and peer links, write access
-    for attached processes that no device has, and seals on memory without contents."""
+    for attached processes that no device has, seals on memory without contents, regions that neither contents nor their
+    own devices can fill, and preferred locations that others replace."""
     reported: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
@@ -51,10 +54,38 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             path = (*range_.path, "attached") if range_.spec.attached == "rw" else range_.path
             summary = f"attached: rw in '{range_.name}' has no effect"
             warn("HP255", summary, path, why, "give a device rw, or remove attached")
+        if isinstance(range_, ResolvedRegion) and range_.name not in filled and range_.spec.map is None:
+            holders = [device for device in dict.fromkeys(range_.devices) if range_.own(device) == "none"]
+            if holders:
+                who = f"{holders[0]} holds '{range_.name}', but has no access to it"
+                why = "a device cannot fill memory that it has no access to, and the plan has no contents for it"
+                hint = f"add {holders[0]}: rw to access, or place it on a device that has access"
+                warn("HP258", who, range_.path, why, hint)
         if range_.spec.seal and range_.name not in filled:
             why = "no device can write sealed memory: its bytes stay undefined"
             summary = f"'{range_.name}' is sealed, but has no contents"
             warn("HP257", summary, (*range_.path, "seal"), why, "add contents for it, or remove seal")
+    for buffer in objects.buffers.values():
+        if isinstance(buffer.spec, ManagedBuffer) and buffer.path not in reported:
+            for index, before, now in _replaced_locations(buffer.spec):
+                size = format_size(sum(end - start for start, end, _ in before))
+                summary = f"{now} replaces {before[0][2]} as the preferred location of {size} of '{buffer.name}'"
+                why = "the same bytes have one preferred location: the last one that the plan gives them"
+                warn("HP260", summary, (*buffer.path, "advice", index), why, "remove one, or give them other ranges")
+
+
+def _replaced_locations(spec: ManagedBuffer) -> Iterator[tuple[int, list[tuple[int, int, str]], str]]:
+    """(number of an advice, the ranges that prefer another location before it, its location)."""
+    preferred: Latest[str] = Latest()
+    for index, advice in enumerate(spec.advice):
+        if advice.advise in ("preferred_location", "unset_preferred_location"):
+            part = advice.range or ByteRange()
+            end = spec.size if part.size is None else part.at + part.size
+            location = advice.device or ""
+            replaced = preferred.set(part.at // PAGE * PAGE, round_up(end, PAGE), location)
+            others = [range_ for range_ in replaced if location and range_[2] not in ("", location)]
+            if others:
+                yield index, others, location
 
 
 def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str]:
