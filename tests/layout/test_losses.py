@@ -1,4 +1,4 @@
-"""What an update loses: 45 pairs of plans, one harmless and one that loses something, as the documentation has it.
+"""What an update loses: 56 pairs of plans, one harmless and one that loses something, as the documentation has it.
 
 preview, its JSON and layout.update tell the two of each pair apart.
 """
@@ -71,6 +71,12 @@ def both(*edits: Edit) -> Edit:
 
 def renamed(noun: str, old: str, new: str) -> Edit:
     return lambda data: data[noun].update({new: data[noun].pop(old)})
+
+
+def edited(data: Plan, edit: Edit) -> Plan:
+    data = copy.deepcopy(data)
+    edit(data)
+    return data
 
 
 def tensors(*names: str, rows: int = 64) -> Plan:
@@ -284,6 +290,48 @@ PAIRS = {
         FILES, drop("buffers/read"), drop("buffers/written"), "bytes"
     ),
     "a link is added; or removed": Pair(LINKED, put("peers", "all"), drop("peers"), "rights"),
+    "all links are written out; or only one": Pair(
+        edited(LINKED, put("peers", "all")),
+        put("peers", [{"device": "gpu.0", "peer": "gpu.1"}, {"device": "gpu.1", "peer": "gpu.0"}]),
+        put("peers", [{"device": "gpu.0", "peer": "gpu.1"}]), "rights",
+    ),
+    "attached processes may write; or the owner only reads": Pair(
+        CACHE, put(_C + "attached", "rw"), put(_C + "access", {"owner": "r"}), "rights"
+    ),
+    "a variable gets another name; or a reservation does": Pair(
+        MAPPED, put("vars", {"unused": 1}), renamed("reservations", "r", "s"), "address"
+    ),
+    "access is written at the mappings; or the range is aligned": Pair(
+        IN_PART, both(drop(_R + "access"),
+                      put(_R + "mappings", [{"allocation": "a", "size": "4MiB", "access": {"gpu.0": "rw"}}])),
+        put(_R + "alignment", "1GiB"), "address",
+    ),
+    "a tensor moves to another region; or the memory to another device": Pair(
+        edited(MODEL, put("regions/x", {"size": "4MiB", "access": {"gpu.*": "rw"}})),
+        both(drop(_W + "tensors"), put("regions/x/tensors", tensors("a"))), put("regions/x/device", "gpu.1"), "bytes",
+    ),
+    "advice goes; or another device is current": Pair(
+        edited(BUFFERS, put("buffers/table/advice", [{"advise": "read_mostly"}])),
+        drop("buffers/table/advice"), put("buffers/table/device", "gpu.1"), "bytes address",
+    ),
+    "a count becomes each; or is one less": Pair(
+        plan(buffers={"b": {"kind": "device", "size": "1MiB", "count": 3}}),
+        both(drop("buffers/b/count"), put("buffers/b/each", {"n": 3})), put("buffers/b/count", 2), "bytes",
+    ),
+    "a stream goes to another device; or a buffer does": Pair(
+        BUFFERS, put("streams/s/device", "gpu.1"), put("buffers/heap/device", "gpu.1"), "bytes address"
+    ),
+    "the plan requires more; or an allocation is uncached": Pair(
+        MAPPED, put("requires", {"vmm": True}), put("allocations/a/type", "uncached"), "bytes"
+    ),
+    "the devices are listed one by one; or in another order": Pair(
+        SPREAD, put(_W + "devices", ["gpu.0", "gpu.1"]), put(_W + "devices", ["gpu.1", "gpu.0"]), "bytes"
+    ),
+    "contents are left out; or a region is a reservation": Pair(
+        FILLED, drop("contents"),
+        both(drop("contents"), drop("regions"), put("allocations/w", {"size": "4MiB"}),
+             put("reservations/v", {"access": {"gpu.*": "rw"}, "mappings": [{"allocation": "w"}]})), "bytes",
+    ),
 }  # fmt: skip
 
 
@@ -372,12 +420,6 @@ def refused(layout: Layout, data: Plan, *words: str, **given: Any) -> ApplyError
     for text in words:
         assert text in str(caught.value)
     return caught.value
-
-
-def edited(data: Plan, edit: Edit) -> Plan:
-    data = copy.deepcopy(data)
-    edit(data)
-    return data
 
 
 def test_there_are_forty_pairs_and_every_kind_of_loss() -> None:
