@@ -20,7 +20,9 @@ def run(given: Namespace) -> int:
     from dataclasses import asdict
 
     from hipplan.layout.undo import hurry
+    from hipplan.machines.place import Place
     from hipplan.machines.profiles import load_machine
+    from hipplan.machines.provenance import kind_of
     from hipplan.machines.runtimes import choose, described
     from hipplan.measure.measured import KINDS, measured
 
@@ -45,7 +47,7 @@ def run(given: Namespace) -> int:
     except Interrupted as interrupted:
         return interrupted.exit_code
     if given.format == "json":
-        body = {"plan": plan.digest, "runtime": "simulator" if chosen.kind == "sim" else chosen.kind}
+        body = {"plan": plan.digest, "runtime": kind_of(chosen.kind, Place.here())}
         rows = [asdict(figure) for figure in figures]
         print(strict_json.document(None, event="bench", **body, library=described(chosen.runtime), figures=rows))
     else:

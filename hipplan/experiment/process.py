@@ -24,6 +24,11 @@ from hipplan.processes.command import main_of
 
 OUTPUT_MAX = 16 << 20
 """Bytes of a repetition's output that are read: the last ones."""
+WRITTEN_MAX = 1 << 30
+"""Bytes of output with which a repetition is killed, before it fills the disk."""
+_LOOK_S = 1.0
+_PLANS_VARIABLES = "HIPPLAN_VAR_"
+"""Prefix of variables of this process that would change a plan behind the experiment's back."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class Ended:
 
     exit_code: int
     """128 + the number of a signal that ended it."""
-    late: bool
-    """It was killed because its time was over."""
+    killed: str
+    """Why it was killed; empty if it ended by itself."""
     output: str
     errors: str
     """What it wrote to standard output and standard error."""
@@ -53,7 +58,7 @@ class CellProcess:
             self._process = subprocess.Popen(
                 main_of("hipplan.experiment.cell", [str(self._report.fileno())]),
                 stdin=subprocess.PIPE, stdout=self._output, stderr=self._errors, pass_fds=(self._report.fileno(),),
-                cwd=folder, env={**os.environ, **environment}, start_new_session=True,
+                cwd=folder, env=_environment(environment), start_new_session=True,
             )  # fmt: skip
             assert self._process.stdin is not None
             undo.callback(self._process.wait)
@@ -69,16 +74,25 @@ class CellProcess:
     def wait(self, timeout_s: float) -> Ended:
         """Waits until it has ended, or kills it after so many seconds; its whole process group is gone afterwards."""
         with self._undo:
-            ready = select.poll()
-            ready.register(self._exit, select.POLLIN)
-            late = not ready.poll(max(1, int(timeout_s * 1000)))
+            killed = self._watched(self._began + timeout_s, timeout_s)
             seconds = time.monotonic() - self._began
             self.kill()  # also what is still in its group; before wait(), or the number could be another's
             code = self._process.wait()
             return Ended(
-                code if code >= 0 else 128 - code, late, _read(self._output), _read(self._errors),
+                code if code >= 0 else 128 - code, killed, _read(self._output), _read(self._errors),
                 _saved(_read(self._report)), seconds,
             )  # fmt: skip
+
+    def _watched(self, deadline: float, timeout_s: float) -> str:
+        """Waits until it has ended; or why it has to be killed."""
+        ready = select.poll()
+        ready.register(self._exit, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0:
+            if ready.poll(max(1, 1000 * min(left, _LOOK_S))):
+                return ""
+            if max(os.fstat(file.fileno()).st_size for file in (self._output, self._errors)) > WRITTEN_MAX:
+                return f"it wrote more than {WRITTEN_MAX >> 20} MiB"
+        return f"it took longer than {timeout_s:g} s"
 
     def kill(self) -> None:
         """Kills its process group."""
@@ -87,10 +101,10 @@ class CellProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def failure(ended: Ended, timeout_s: float) -> str:
+def failure(ended: Ended) -> str:
     """Why a repetition failed whose cell reported no reason; empty if it did not."""
-    if ended.late:
-        return f"it took longer than {timeout_s:g} s"
+    if ended.killed:
+        return ended.killed
     if ended.exit_code > 128:
         return f"it was ended by {_signal(ended.exit_code - 128)}"
     return f"it ended with exit code {ended.exit_code}" if ended.exit_code != ExitCode.OK else ""
@@ -102,6 +116,11 @@ def _saved(text: str) -> dict[str, Any]:
         return dict(strict_json.loads(text))
     except ValueError:
         return {}
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(_PLANS_VARIABLES)}
+    return {**own, **more}
 
 
 def _signal(number: int) -> str:

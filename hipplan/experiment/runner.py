@@ -117,7 +117,7 @@ class Runner:
         ended = self._run(turn.cell)
         report = ended.report
         metrics: dict[str, float] = report.get("metrics", {})
-        error = report.get("error") or _failure(ended, experiment.timeout)
+        error = report.get("error") or _failure(ended)
         if error is None:
             try:
                 output = ended.output.encode()[report["output_from"] :].decode(errors="replace")
@@ -181,8 +181,8 @@ def _key_of(line: Line) -> str:
     return Cell(line["cell"]["vary"], line["cell"]["env"]).key
 
 
-def _failure(ended: Ended, timeout_s: float) -> dict[str, Any] | None:
-    why = failure(ended, timeout_s)
+def _failure(ended: Ended) -> dict[str, Any] | None:
+    why = failure(ended)
     if not why:
         return None
     diagnostic = Diagnostic("HP462", "the repetition failed", why=why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from hipplan.cli.main import run
 from hipplan.errors import PlanError
-from hipplan.experiment import results
+from hipplan.experiment import process, results
 from hipplan.holders.names import known
 from tests.cli.conftest import command
 from tests.conftest import ROOT
@@ -115,6 +117,37 @@ def test_a_late_repetition_is_killed_with_all_that_it_started(write: Write) -> N
     pids = [int(pid) for pid in Path("pids").read_text().split()]
     assert len(pids) == 2
     wait_until_gone(pids)
+
+
+def test_a_repetition_that_floods_its_output_is_killed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "WRITTEN_MAX", 1 << 20)
+    path = write("repeat: 1\ninside: measured:work\n", "def work(layout):\n    while True: print('x' * 65536)\n")
+
+    assert experiment("run", path) == 4
+    assert lines(path)[0]["error"]["why"] == "it wrote more than 1 MiB"
+
+
+def test_the_callers_variables_change_no_plan(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPPLAN_VAR_size", "64MiB")
+    script = "echo size $HIPPLAN_SIZE_a variable $HIPPLAN_VAR_size."
+    text = f"repeat: 1\nrun: [sh, -c, '{script}']\nmetrics: {{size: 'size (\\d+) variable [.]'}}\n"
+    path = write(text)
+
+    assert experiment("run", path) == 0, lines(path)
+    assert lines(path)[0]["metrics"] == {"size": 4 << 20}
+
+
+def test_a_lock_holds_each_cell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("vary: {size: [4MiB, 8MiB]}\nrepeat: 1\norder: written\nlocked: plan.lock\ninside: measured:work\n")
+    path.with_name("measured.py").write_text("def work(layout): return {'at': layout['a'].address}\n")
+    assert run(["lock", "plan.yaml", "--runtime", "sim", "-o", "plan.lock"]) == 0
+
+    assert experiment("run", path) == 4
+    good, other = lines(path)
+    digest = hashlib.sha256(Path("plan.lock").read_bytes()).hexdigest()
+    assert (good["result"], good["plan"]["lock"]) == ("ok", digest)
+    assert hex(int(good["metrics"]["at"])) in Path("plan.lock").read_text()
+    assert other["error"]["code"] == "HP320"
 
 
 def test_what_a_repetition_leaves_running_is_killed(write: Write) -> None:

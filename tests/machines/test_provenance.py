@@ -106,6 +106,16 @@ def test_nvml_is_asked_by_the_address_of_the_device(tmp_path: Path, monkeypatch:
     assert shut
 
 
+def test_amds_library_over_the_stand_in_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
+    runtime = {"path": "/opt/rocm/lib/libamdhip64.so.7", "version": "7.2", "driver_version": "7.2"}
+    kinds = [
+        provenance.collect(runtime, machine("amd"), place=Place(tmp_path, environ, {}))["runtime"]["kind"]
+        for environ in ({}, {"KFDSIM_MACHINE": "x"})
+    ]
+
+    assert kinds == ["amd", "amd without a GPU"]
+
+
 def test_anonymous_names_nobody(tmp_path: Path) -> None:
     runtime = {"path": "/home/alice/rocm/lib/libamdhip64.so.7", "version": "7.2", "driver_version": "7.2"}
     place = made(tmp_path, {})

@@ -66,13 +66,20 @@ def collect(
     return {**facts, "unread": reading.reasons}
 
 
+def kind_of(family: str, place: Place) -> str:
+    """simulator, amd, cuda, or "amd without a GPU": over the stand-in for its driver, whose times are not a GPU's."""
+    if family == "amd" and "KFDSIM_MACHINE" in place.environ:
+        return "amd without a GPU"
+    return "simulator" if family == "sim" else family
+
+
 def _runtime(runtime: Mapping[str, Any] | None, place: Place) -> Facts | None:
     if not runtime:
         return None
     path = str(runtime["path"])
     family = family_of(path)
     return {
-        "kind": "simulator" if family == "sim" else family,
+        "kind": kind_of(family, place),
         **runtime,
         "build_id": build_id(path),
         "kernel_driver": drivers.version_of(place, family) or None if family != "sim" else None,
