@@ -22,7 +22,7 @@ from hipplan.program.difference import Difference
 from tests.conftest import WHOLE, Simulator
 from tests.faults import generated
 from tests.faults.change import Change
-from tests.faults.harness import FOR_EVER, ONCE, RELEASES, calls_of, sweep, sweep_codes, sweep_undo
+from tests.faults.harness import FOR_EVER, ONCE, RELEASES, calls_of, require_turn, sweep, sweep_codes, sweep_undo
 from tests.faults.test_every_call import bound, program_of, quick
 
 __all__ = ["quick"]
@@ -156,6 +156,7 @@ ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
 @pytest.mark.parametrize("what", ACTS)
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 def test_a_call_that_fails_leaves_the_old_or_the_new(what: str, mode: str, quick: Simulator, tmp_path: Path) -> None:
+    require_turn(quick, mode)
     source, act = ACTS[what]
     phase = Change(quick, program_of(source), act())
     calls = calls_of(phase, tmp_path / "trace")

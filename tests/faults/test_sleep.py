@@ -11,7 +11,17 @@ import pytest
 from hipplan.layout.layout import Layout
 from tests.conftest import Simulator
 from tests.faults.change import PATTERN_BYTES, Change
-from tests.faults.harness import FOR_EVER, ONCE, RELEASES, Error, calls_of, failures_of, sweep_codes, sweep_undo
+from tests.faults.harness import (
+    FOR_EVER,
+    ONCE,
+    RELEASES,
+    Error,
+    calls_of,
+    failures_of,
+    require_turn,
+    sweep_codes,
+    sweep_undo,
+)
 from tests.faults.test_every_call import program_of, quick
 
 __all__ = ["quick"]
@@ -121,6 +131,7 @@ def phase(what: str, sim: Simulator, folder: Path) -> Change:
 @pytest.mark.parametrize("what", ACTS)
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 def test_a_call_that_fails_leaves_it_awake_or_asleep(what: str, mode: str, quick: Simulator, tmp_path: Path) -> None:
+    require_turn(quick, mode)
     change = phase(what, quick, tmp_path)
     calls = calls_of(change, tmp_path / "trace")
     assert len(calls) > 5

@@ -23,7 +23,17 @@ from hipplan.machines.runtimes import choose
 from hipplan.processes.packets import Connection, Gone, Late, Received
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
-from tests.faults.harness import FOR_EVER, ONCE, RELEASES, Phase, as_release, calls_of, sweep_codes, sweep_undo
+from tests.faults.harness import (
+    FOR_EVER,
+    ONCE,
+    RELEASES,
+    Phase,
+    as_release,
+    calls_of,
+    require_turn,
+    sweep_codes,
+    sweep_undo,
+)
 from tests.holders.conftest import PLAN
 from tests.holders.test_holders import attached, until
 
@@ -211,6 +221,7 @@ def quick(sim: Simulator, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("phase", [Fill, Attach, Detach, Save, Restore])
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 def test_each_call_fails(kept: int, quick: Simulator, phase: type[Phase], mode: str, tmp_path: Path) -> None:
+    require_turn(quick, mode)
     opened = descriptors(but="hipsim")
     swept = phase(quick)
     calls = calls_of(swept, tmp_path / "trace.jsonl")
