@@ -19,6 +19,7 @@ from typing import IO
 from hipplan.errors import Diagnostic, ExitCode, HeldError, Problem
 from hipplan.experiment.document import text_of
 from hipplan.experiment.job import Job, Report
+from hipplan.experiment.metrics import collected
 from hipplan.experiment.provenance import note
 from hipplan.holders import names
 from hipplan.holders.attaching import held_program
@@ -53,6 +54,7 @@ def run(job: Job, report: Report) -> int:
         report.command_code = _run(arguments, environment)
         report.times["work"] = time.perf_counter() - began
         _require_success(report.command_code)
+        report.metrics = collected(job.metrics, 0, {})
     return ExitCode.OK
 
 

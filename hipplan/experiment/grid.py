@@ -15,6 +15,7 @@ from hipplan.files import strict_json
 from hipplan.plain import shown
 
 CELLS_MAX = 10_000
+REPETITIONS_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,9 @@ def cells(experiment: Experiment) -> list[Cell]:
             kept.append(Cell(vary, {name: value for name, value in point.items() if name not in vary}))
     if not kept:
         raise Problem("HP460", "no cell is left", why="`only` and `not` drop all of them")
+    if (count := len(kept) * experiment.repeat) > REPETITIONS_MAX:
+        hint = "repeat less, or write several experiments"
+        raise Problem("HP460", f"{count:,} repetitions are more than {REPETITIONS_MAX:,}", hint=hint)
     return kept
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 from hipplan.api import apply
 from hipplan.errors import ExitCode, Problem, suggest_or_list
 from hipplan.experiment.job import Job, Report
-from hipplan.experiment.metrics import numbers
+from hipplan.experiment.metrics import collected, numbers, output_size
 from hipplan.experiment.provenance import note
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
@@ -62,13 +61,11 @@ def _pass(_: str) -> None:
 def _call(function: Callable[[Layout], Any], layout: Layout, job: Job, report: Report) -> None:
     for _ in range(job.warmup):
         function(layout)
-    sys.stdout.flush()
-    report.output_from = os.lseek(1, 0, os.SEEK_CUR)
+    before = output_size()
     began = time.perf_counter()
     returned = function(layout)
     report.times["work"] = time.perf_counter() - began
-    sys.stdout.flush()
-    report.metrics = numbers(returned)
+    report.metrics = collected(job.metrics, before, numbers(returned))
 
 
 def find(name: str, folder: Path) -> Callable[[Layout], Any]:

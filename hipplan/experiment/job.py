@@ -24,6 +24,8 @@ class Job:
     inside: str | None = None
     measure: list[str] | None = None
     run: list[str] | None = None
+    metrics: dict[str, str | None] = field(default_factory=dict)
+    """The metrics that it must give, by name -> the pattern of each, if it has one."""
     holder: str = ""
     """The name of the holder, for `run`."""
     anonymous: bool = False
@@ -36,15 +38,13 @@ class Report:
     descriptor: int
     """The file that it is saved to."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """What a function returned, or hipplan measured."""
+    """All numbers of the repetition."""
     units: dict[str, str] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
     """Seconds that making the memory and the measured work took."""
     plan: dict[str, Any] = field(default_factory=dict)
     """Name and digest of the plan, digests of its program and lock, and how many checks read it back."""
     provenance: dict[str, Any] = field(default_factory=dict)
-    output_from: int = 0
-    """Bytes of the output before the run that counts."""
     command_code: int | None = None
     """The exit code of the command."""
     error: dict[str, Any] | None = None

@@ -3,30 +3,51 @@ returned."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from hipplan.errors import Problem
-from hipplan.experiment.model import Metric
 from hipplan.files import strict_json
 from hipplan.plain import called, number, shown
 
+OUTPUT_MAX = 16 << 20
+"""Bytes of a repetition's output that are read: the last ones."""
 _LINE_MAX = 100_000
 """Characters of a line that patterns are matched with."""
 
 
-def collected(wanted: Mapping[str, Metric], output: str, returned: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a repetition. Raises Problem (HP462): one of the wanted ones is missing, or not a number."""
-    lines = [line[:_LINE_MAX] for line in output.splitlines()]
+def collected(wanted: Mapping[str, str | None], since: int, returned: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a repetition, in its own process: a pattern that takes for ever ends with its time.
+
+    wanted: name -> pattern. since: bytes of standard output before the run that counts. Raises Problem (HP462): one of
+    the wanted ones is missing, or not a number.
+    """
+    lines = [line[:_LINE_MAX] for line in _output(since).splitlines()]
     given: dict[str, Any] = {}
     for line in lines:
         given |= _of_json(line)
     given |= returned
     if not wanted:
         return {name: _finite(name, value) for name, value in given.items()}
-    return {name: _metric(name, metric, lines, given) for name, metric in wanted.items()}
+    return {name: _metric(name, pattern, lines, given) for name, pattern in wanted.items()}
+
+
+def output_size() -> int:
+    """Bytes that this process and its children have written to standard output."""
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)  # what C code in this process has printed
+    return os.fstat(1).st_size
+
+
+def _output(since: int) -> str:
+    """What was written to standard output, a file, since then; of very much the end."""
+    begin = max(since, output_size() - OUTPUT_MAX)
+    return os.pread(1, OUTPUT_MAX, begin).decode(errors="replace")
 
 
 def numbers(returned: object) -> dict[str, float]:
@@ -42,18 +63,16 @@ def numbers(returned: object) -> dict[str, float]:
     return {name: _finite(name, value) for name, value in returned.items()}
 
 
-def _metric(name: str, metric: Metric, lines: list[str], given: Mapping[str, Any]) -> float:
-    if metric.match is None:
+def _metric(name: str, match: str | None, lines: list[str], given: Mapping[str, Any]) -> float:
+    if match is None:
         if name not in given:
             hint = "print a line of JSON that has it, return it, or write a pattern"
             raise Problem("HP462", f"there is no metric '{name}'", why="no line of the output has it", hint=hint)
         return _finite(name, given[name])
-    pattern = re.compile(metric.match)
-    matches = [match[1] for line in lines if (match := pattern.search(line))]
+    pattern = re.compile(match)
+    matches = [match_in[1] for line in lines if (match_in := pattern.search(line))]
     if not matches:
-        raise Problem(
-            "HP462", f"there is no metric '{name}'", why=f"no line of the output matches {shown(metric.match)}"
-        )
+        raise Problem("HP462", f"there is no metric '{name}'", why=f"no line of the output matches {shown(match)}")
     try:
         return _finite(name, float(matches[-1]))
     except (TypeError, ValueError):

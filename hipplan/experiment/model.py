@@ -226,6 +226,9 @@ class Experiment(PlanModel):
         if not written(self, ("inside", "measure", "run"), "say what is measured"):
             hint = "such as run: [./stream]"
             raise refuse("HP102", "an experiment needs one of the keys inside, measure and run", hint=hint)
+        if self.measure is not None and self.metrics:
+            why = "hipplan names what it measures itself"
+            raise refuse("HP107", "metrics are for inside and run", at="metrics", why=why, hint="remove them")
         if both := self.vary.keys() & self.vars.keys():
             raise refuse(
                 "HP204", f"'{min(both)}' has one value in vars and several in vary", at="vars", hint="keep one"

@@ -22,8 +22,8 @@ from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 from hipplan.processes.command import main_of
 
-OUTPUT_MAX = 16 << 20
-"""Bytes of a repetition's output that are read: the last ones."""
+_READ_MAX = 16 << 20
+"""Bytes of a report, and of what was written to standard error, that are read: the last ones."""
 WRITTEN_MAX = 1 << 30
 """Bytes of output with which a repetition is killed, before it fills the disk."""
 _LOOK_S = 1.0
@@ -39,9 +39,8 @@ class Ended:
     """128 + the number of a signal that ended it."""
     killed: str
     """Why it was killed; empty if it ended by itself."""
-    output: str
     errors: str
-    """What it wrote to standard output and standard error."""
+    """What it wrote to standard error."""
     report: dict[str, Any]
     """What the cell reports; empty if it was killed before it could."""
     seconds: float
@@ -79,7 +78,7 @@ class CellProcess:
             self.kill()  # also what is still in its group; before wait(), or the number could be another's
             code = self._process.wait()
             return Ended(
-                code if code >= 0 else 128 - code, killed, _read(self._output), _read(self._errors),
+                code if code >= 0 else 128 - code, killed, _read(self._errors),
                 _saved(_read(self._report)), seconds,
             )  # fmt: skip
 
@@ -136,5 +135,5 @@ def _scratch() -> IO[bytes]:
 
 def _read(file: IO[bytes]) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - OUTPUT_MAX))
-    return file.read(OUTPUT_MAX).decode(errors="replace")
+    file.seek(max(0, size - _READ_MAX))
+    return file.read(_READ_MAX).decode(errors="replace")

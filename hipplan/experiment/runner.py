@@ -16,7 +16,6 @@ from hipplan.experiment import checks, command, inside
 from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell, Turn, turns
 from hipplan.experiment.job import Job
-from hipplan.experiment.metrics import collected
 from hipplan.experiment.process import CellProcess, Ended, failure
 from hipplan.experiment.results import Line, Results
 from hipplan.holders import names
@@ -116,14 +115,7 @@ class Runner:
         started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         ended = self._run(turn.cell)
         report = ended.report
-        metrics: dict[str, float] = report.get("metrics", {})
         error = report.get("error") or _failure(ended)
-        if error is None:
-            try:
-                output = ended.output.encode()[report["output_from"] :].decode(errors="replace")
-                metrics = collected(experiment.metrics, output, metrics)
-            except Problem as problem:
-                error = {**problem.diagnostic().to_json(), "text": str(problem.diagnostic())}
         code = report.get("command_code")
         units = {name: metric.unit for name, metric in experiment.metrics.items() if metric.unit}
         return {
@@ -137,7 +129,7 @@ class Runner:
             "exit_code": ended.exit_code if code is None else code,
             "error": self._shown(error),
             "stderr": ended.errors[-_SHOWN:] if error is not None and not self._settings.anonymous else "",
-            "metrics": metrics,
+            "metrics": report.get("metrics", {}) if error is None else {},
             "units": {**report.get("units", {}), **units},
             "plan": report.get("plan", {}),
             "provenance": report.get("provenance", {}),
@@ -164,6 +156,7 @@ class Runner:
             inside=experiment.inside,
             measure=None if experiment.measure is None else [*experiment.measure],
             run=experiment.run,
+            metrics={name: metric.match for name, metric in experiment.metrics.items()},
             holder=holder,
             anonymous=self._settings.anonymous,
         )

@@ -49,6 +49,8 @@ def errors(text: str) -> list[tuple[str, int, int]]:
         ("inside: m:f\nmetrics: {b: 'x (.*) (.*)'}\n", [("HP105", 4, 14)]),
         ("inside: m:f\nmetrics: {b: '('}\n", [("HP105", 4, 14)]),
         ("measure: [copi]\n", [("HP104", 3, 11)]),
+        ("measure: [copy]\nmetrics: {a: {}}\n", [("HP107", 4, 10)]),
+        ("inside: m:f\nrepeat: 100000\nvary: {a: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}\n", [("HP460", 5, 1)]),
     ],
 )
 def test_an_error_has_a_place(text: str, expected: list[tuple[str, int, int]]) -> None:

@@ -127,6 +127,22 @@ def test_a_repetition_that_floods_its_output_is_killed(write: Write, monkeypatch
     assert lines(path)[0]["error"]["why"] == "it wrote more than 1 MiB"
 
 
+def test_a_pattern_that_takes_for_ever_ends_with_its_time(write: Write) -> None:
+    code = "def work(layout): print('x' * 60)\n"
+    path = write("repeat: 1\ntimeout: 6\ninside: measured:work\nmetrics: {a: '((?:x+x+)+)y'}\n", code)
+
+    assert experiment("run", path) == 4
+    assert lines(path)[0]["error"]["why"] == "it took longer than 6 s"
+
+
+def test_what_c_code_prints_is_read(write: Write) -> None:
+    code = "import ctypes\ndef work(layout): ctypes.CDLL(None).printf(b'rate %d\\n', 42)\n"
+    path = write("repeat: 1\ninside: measured:work\nmetrics: {rate: 'rate (.*)'}\n", code)
+
+    assert experiment("run", path) == 0
+    assert lines(path)[0]["metrics"] == {"rate": 42}
+
+
 def test_the_callers_variables_change_no_plan(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIPPLAN_VAR_size", "64MiB")
     script = "echo size $HIPPLAN_SIZE_a variable $HIPPLAN_VAR_size."
