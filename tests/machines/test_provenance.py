@@ -124,6 +124,7 @@ def test_anonymous_names_nobody(tmp_path: Path) -> None:
 
     assert open_facts["runtime"]["path"] == runtime["path"] and open_facts["host"]
     assert facts["runtime"]["path"] == "libamdhip64.so.7"
+    assert (facts["unread"]["host"], facts["unread"]["folder"]) == ("anonymous", "anonymous")
     assert (facts["host"], facts["folder"], facts["gpus"][0]["uuid"]) == (None, None, None)
     assert facts["environment"] == {"HIP_PATH": "(a path)", "HSA_XNACK": "1"}
 
