@@ -9,7 +9,7 @@ from pathlib import Path
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
 from hipplan.machines.elf import fault_of
-from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
+from hipplan.machines.rocm_folders import AMD_NAMES, SYSTEM_ROCM, abi_fault, wheel_folders
 
 SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
 """Where distributions put ROCm's library."""
@@ -28,7 +28,7 @@ def open_amd() -> _core.Runtime:
     Raises RuntimeUnavailable (HP407) with what was looked at.
     """
     candidates = list(dict.fromkeys(_amd_candidates()))
-    reasons: list[str] = []
+    reasons = list(_unknown_abis())
     for candidate in candidates:
         try:
             return _opened(candidate)
@@ -38,7 +38,7 @@ def open_amd() -> _core.Runtime:
                 reasons.append(str(error))
     why = "looked at " + ", ".join(candidates)
     root = os.environ.get("ROCM_PATH")
-    if root and not any(Path(candidate).is_relative_to(root) for candidate in candidates):
+    if root and not any(Path(path).is_relative_to(root) for path in (*candidates, *reasons)):
         why += f"; ROCM_PATH is {root}, which has no lib/libamdhip64.so"
     raise RuntimeUnavailable(
         Diagnostic(
@@ -56,7 +56,8 @@ def amd_library() -> Path:
         if file := _file_of(candidate):
             return file
     hint = "install ROCm, set ROCM_PATH, or name the library: --runtime /opt/rocm/lib/libamdhip64.so.7"
-    raise RuntimeUnavailable(Diagnostic("HP407", "no ROCm library was found", hint=hint))
+    summary = next(_unknown_abis(), "no ROCm library was found")
+    raise RuntimeUnavailable(Diagnostic("HP407", summary, hint=hint))
 
 
 def _file_of(candidate: str) -> Path | None:
@@ -71,14 +72,25 @@ def _file_of(candidate: str) -> Path | None:
 def _amd_candidates() -> Iterator[str]:
     # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
     yield from _core.loaded_libraries("libamdhip64.so")
-    folders = [os.environ.get("ROCM_PATH"), *wheel_folders(), SYSTEM_ROCM]
-    names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
-    for folder in dict.fromkeys(filter(None, folders)):
-        for name in names:
-            path = Path(folder, "lib", name)
+    for folder in _amd_folders():
+        for name in AMD_NAMES:
+            path = Path(folder, name)
             if path.is_symlink() or path.exists():  # a broken link is reported
                 yield str(path)
-    yield from names
+    yield from AMD_NAMES
+
+
+def _amd_folders() -> list[Path]:
+    folders = [os.environ.get("ROCM_PATH"), *wheel_folders(), SYSTEM_ROCM]
+    return [Path(folder, "lib") for folder in dict.fromkeys(filter(None, folders))]
+
+
+def _unknown_abis() -> Iterator[str]:
+    """What is not tried, and why."""
+    for folder in _amd_folders():
+        for path in sorted(folder.glob("libamdhip64.so.*")):
+            if fault := abi_fault(path.name):
+                yield f"{path} {fault}"
 
 
 def _opened(path: str) -> _core.Runtime:

@@ -237,6 +237,18 @@ def test_a_library_that_lacks_one_that_it_needs_itself_names_both(tmp_path: Path
     assert f"error[HP407]: {library}: libhsa-none.so.1: cannot open shared object file" in reported
 
 
+def test_a_library_of_a_later_abi_is_refused_by_the_loader_and_the_doctor_alike(tmp_path: Path) -> None:
+    library = rocm(tmp_path).with_name("libamdhip64.so.8")
+    shutil.copy(library_path(), library)
+    fault = f"{library} has an ABI that hipplan does not know: it knows .so.6 and .so.7"
+    script = """
+from hipplan.machines.doctor.examine import examine
+print(*(finding.summary for finding in examine().findings), sep="\\n")
+"""
+    assert refused_in(tmp_path / "rocm").startswith(f"error[HP407]: {fault}")
+    assert fault in in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path / "rocm")).splitlines()
+
+
 def test_a_rocm_path_that_holds_no_library_is_named(tmp_path: Path) -> None:
     assert f"ROCM_PATH is {tmp_path}, which has no lib/libamdhip64.so" in refused_in(tmp_path)
 

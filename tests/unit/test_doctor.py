@@ -298,11 +298,11 @@ def test_a_driver_that_breaks_is_an_error_in_any_case(box: Box) -> None:
 @pytest.mark.parametrize(
     ("version", "topics"),
     [
-        ("6.1.0", {"sharing", "release_order", "access_takes_others", "unmap_pieces"}),
-        ("6.4.3", {"unmap_pieces"}),
-        ("7.2.4", {"set_access_order", "copy_opens", "memory_comes_late"}),
-        ("7.14.0", {"copy_opens", "export_again"}),
-        ("7.15.0", {"copy_opens", "host_access_to_imports"}),
+        ("6.1.0", {"sharing", "release_order", "access_takes_others", "unmap_pieces", "fresh_memory"}),
+        ("6.4.3", {"unmap_pieces", "fresh_memory"}),
+        ("7.2.4", {"set_access_order", "copy_opens", "memory_comes_late", "fresh_memory"}),
+        ("7.14.0", {"copy_opens", "export_again", "peer_rights", "descriptors_stay", "fresh_memory"}),
+        ("7.15.0", {"copy_opens", "host_access_to_imports", "fresh_memory"}),
     ],
 )
 def test_releases_with_known_defects(version: str, topics: set[str], box: Box) -> None:

@@ -11,12 +11,13 @@ from typing import NamedTuple
 from hipplan.machines.doctor.report import Finding
 from hipplan.machines.elf import fault_of
 from hipplan.machines.place import Place
-from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
+from hipplan.machines.rocm_folders import SYSTEM_ROCM, abi_fault, wheel_folders
 
 _NAMES = {"amd": "libamdhip64.so", "cuda": "libcuda.so"}
 _USUAL = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
           "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/lib", "/usr/local/lib",
           "/usr/local/nvidia/lib64")  # fmt: skip
+_REMOVE = "remove it, or what puts it on the path"
 _MOST = 64
 """At most so many copies are listed."""
 
@@ -44,7 +45,8 @@ def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]
                 real = os.path.realpath(path)
                 if real not in by_path and len(by_path) < _MOST:
                     version = re.search(r"\.so\.(\d[\d.]*)", Path(real).name)
-                    by_path[real] = Copy(family, real, str(path), version[1] if version else "", fault_of(real))
+                    fault = fault_of(real) or abi_fault(path.name)
+                    by_path[real] = Copy(family, real, str(path), version[1] if version else "", fault)
     return list(by_path.values())
 
 
@@ -58,7 +60,8 @@ def examined(place: Place, copies_found: list[Copy]) -> Iterator[Finding]:
     for copy in copies_found:
         if copy.fault:
             summary = f"{copy.path} {copy.fault}"
-            yield Finding("warning", f"libraries.{copy.family}", summary, "remove it, or what puts it on the path")
+            do = "use a hipplan that knows it, or install ROCm 7" if abi_fault(Path(copy.found_as).name) else _REMOVE
+            yield Finding("warning", f"libraries.{copy.family}", summary, do)
     if (root := place.environ.get("ROCM_PATH")) and not _files(Path(root, "lib"), _NAMES["amd"]):
         summary = f"ROCM_PATH={root[:80]}: there is no lib/libamdhip64.so"
         yield Finding("warning", "environment.ROCM_PATH", summary, "set it to where ROCm is, or unset it")
