@@ -1,10 +1,10 @@
 // A layout's holdings, and the change from one snapshot to the next.
 #include <algorithm>
 #include <limits>
-#include <thread>
 
 #include "core/change.hpp"
 #include "core/readings.hpp"
+#include "core/with_memory.hpp"
 #include "read_rows.hpp"
 
 namespace hipplan {
@@ -57,15 +57,16 @@ struct known_holdings {
   py::object state = py::none();
 };
 
-/// Retries while there is no memory: until then nothing has changed. Raises what a signal's handler raises.
+/// Waits while there is no memory: until then nothing has changed. Throws std::bad_alloc if there is none for
+/// too long, and what a signal's handler raises.
 std::vector<leased> close(const known_holdings& self, bool force) {
-  for (;;) {
+  for (memory_wait wait;;) {
     try {
       const without_gil release;
       return self.what->close(force);
     } catch (const std::bad_alloc&) {
       const without_gil release;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!wait.again()) throw;
     }
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }

@@ -3,12 +3,12 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
-#include <thread>
 
 #include "bindings.hpp"
 #include "core/idle_wait.hpp"
 #include "core/retired.hpp"
 #include "core/spare_thread.hpp"
+#include "core/with_memory.hpp"
 
 namespace hipplan {
 namespace {
@@ -27,18 +27,26 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
 
   /// on_busy: called with a device's name once it has been busy for too long. on_interrupt: called when a
   /// signal's handler has raised. Returns the first exception, or None. It is not stored in this object: its
-  /// traceback may refer to the owner of this object.
+  /// traceback may refer to the owner of this object. Throws std::bad_alloc where there is no memory for too
+  /// long: what is not freed by then stays, and the leak log names it.
   py::object run(const std::shared_ptr<undo_report>& report, const py::object& on_busy,
                  const py::object& on_interrupt) {
     const registered_here active(shared_from_this());
-    while (!finished_) {
+    for (memory_wait wait; !finished_;) {
       try {
         const auto busy_too_long = step(*report);
+        wait = {};
         if (!busy_too_long.empty()) call(on_busy, busy_too_long);
-        if (PyErr_CheckSignals() != 0) interrupted(on_interrupt);
-      } catch (const std::bad_alloc&) {  // retry: memory may become free
-        pause();
+      } catch (const std::bad_alloc&) {  // memory may become free
+        if (!waited(wait)) {
+          finished_ = true;
+          const without_gil no_interpreter;
+          if (!retired_->any()) break;
+          retired_->keep_all();
+          throw;
+        }
       }
+      if (PyErr_CheckSignals() != 0) interrupted(on_interrupt);
     }
     return interrupt_ ? std::move(interrupt_) : py::none();
   }
@@ -107,9 +115,9 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
     std::shared_ptr<undo_run> retired_;
   };
 
-  static void pause() {
+  static bool waited(memory_wait& wait) {
     const without_gil no_interpreter;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return wait.again();
   }
   /// Keeps the first exception that a signal's handler or a callback has raised. Without
   /// py::error_already_set, which allocates.
@@ -123,7 +131,11 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    if (memory) return pause();
+    if (memory) {
+      memory_wait moment;
+      waited(moment);
+      return;
+    }
     if (PyObject* const result = PyObject_CallNoArgs(on_interrupt.ptr())) {
       Py_DECREF(result);
     } else {

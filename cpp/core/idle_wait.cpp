@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "spare_thread.hpp"
+#include "with_memory.hpp"
 
 namespace hipplan {
 namespace {
@@ -16,7 +17,6 @@ using clock = std::chrono::steady_clock;
 /// How long the caller polls before it sleeps: if the devices are idle already, waking up would take longer
 /// than the whole wait.
 constexpr auto awake = std::chrono::microseconds(300);
-constexpr auto memory_pause = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -38,15 +38,16 @@ struct idle_wait::progress {
   }
 
   /// The error of the wait for a device. If there is no memory for it, waits again: the result is the same.
+  /// Where memory stays refused, the error is lost; the calls that follow on the device fail with it.
   [[nodiscard]] std::optional<hip::hip_error> failure_of(device_id device) const noexcept {
-    for (;;) {
+    for (memory_wait wait;;) {
       try {
         synchronize(device);
         return std::nullopt;
       } catch (hip::hip_error& error) {
         return std::move(error);  // a copy would need memory
       } catch (const std::bad_alloc&) {
-        std::this_thread::sleep_for(memory_pause);
+        if (!wait.again()) return std::nullopt;
       }
     }
   }

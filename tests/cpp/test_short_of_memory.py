@@ -180,6 +180,37 @@ def test_where_memory_stays_refused_the_process_goes_on_and_what_is_kept_is_name
         assert [line.partition(":")[0] for line in named] == ["'memory'", "'range'", "'mapping'"]
 
 
+def test_a_close_for_which_memory_stays_refused_ends_and_what_is_kept_is_named(script: Callable[[str], str]) -> None:
+    """First before anything is freed, then while it is freed. The next close does the rest."""
+    source = """
+    import json
+    def alive():
+        ledger = json.loads(runtime.ledger())
+        return sum(len(ledger[kind]) for kind in ("mappings", "allocations", "reservations"))
+    holdings = row.holding(runtime, row.MAPPED)
+    malloc.refuse_from(1)
+    try:
+        holdings.close(False)
+    except MemoryError:
+        pass
+    malloc.refuse(0)
+    print(holdings.closed, alive())
+    holdings.close(False)
+    report, work = _core.UndoReport(), _core.UndoRun(holdings.retired, 60.0)
+    for k in range(1, 20):  # the first requests come before it has begun: then nothing has changed
+        malloc.refuse_from(k)
+        try:
+            work.run(report, None, None)
+        except MemoryError:
+            pass
+        malloc.refuse(0)
+        if work.finished:
+            break
+    print(work.finished, holdings.retired.any, alive(), *sorted(line.partition(":")[0] for line in _core.take_leaks()))
+    """
+    assert script(source).splitlines() == ["False 3", "True False 3 'mapping' 'memory' 'range'"]
+
+
 def test_the_end_of_a_wait_for_devices_needs_no_memory(script: Callable[[str], str]) -> None:
     source = """
     malloc.refuse_small_ones_of_other_threads(1)

@@ -157,6 +157,8 @@ class Refusals:
         what = repr(errors[0]) if errors else "no error"
         if errors and not isinstance(errors[0], (MemoryError, HipplanError)) and str(errors[0]) not in PYTHONS_OWN:
             self.wrong.append(f"{nth}: {what}")
+        if errors and layout is not None and layout.closed and self.sim.alive() == before:
+            self.wrong.append(f"{nth}: {what}, although everything was freed")
         try:
             if layout is not None:
                 layout.close()
