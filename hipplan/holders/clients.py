@@ -57,7 +57,13 @@ class Client:
         """The generation to which the client is attached."""
         self.access = "r"
         """r, rw, or plan: what the plan of its generation allows for each object."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that it has just connected, or attached."""
         self.since = time.time()
+        self.began = time.monotonic()
+        """The same for comparisons: this clock never jumps."""
 
     @property
     def is_waiting(self) -> bool:

@@ -169,7 +169,7 @@ class Holder:
     def _attached_clients(self) -> list[Client]:
         """By the time at which they attached."""
         attached = (client for client in self._clients if client.generation is not None)
-        return sorted(attached, key=lambda client: client.since)
+        return sorted(attached, key=lambda client: client.began)
 
     @property
     def _state(self) -> str:
@@ -297,7 +297,8 @@ class Holder:
             self._attach(client, current, access)
 
     def _attach(self, client: Client, current: Generation, access: str) -> None:
-        client.generation, client.since, client.access = current, time.time(), access
+        client.generation, client.access = current, access
+        client.begin()
         answer = {"made": current.description, "name": self._name.name, "generation": current.number}
         answer |= {"pid": os.getpid(), "access": client.access, "allows": self._access}
         self._clients.answer(client, answer, current.descriptors)

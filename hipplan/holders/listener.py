@@ -120,7 +120,7 @@ class Listener:
             return
         pending = [client for client in self._clients if client.is_sending_request]
         if len(pending) >= PENDING_MAX:
-            self.disconnect(min(pending, key=lambda client: client.since))
+            self.disconnect(min(pending, key=lambda client: client.began))
         client = Client(link)
         self._clients.add(client)
         self._selector.register(link, selectors.EVENT_READ, lambda: self._continue(client))

@@ -84,6 +84,13 @@ def test_ranks_write_into_each_other_s_memory(workers: Workers, folder: Any, siz
     assert answers == [[size * me + other for other in range(size)] for me in range(size)]
 
 
+def test_ranks_agree_while_their_clocks_jump(workers: Workers, folder: Any) -> None:
+    """All deadlines go by a clock that never jumps."""
+    longer = PLAN.replace("32MiB", "64MiB")
+    outcomes = run(workers, 3, folder(), update=longer, script="parts_of_all", clock=True)
+    assert results([*outcomes]) == ["changed"] * 3, outcomes
+
+
 def test_parts_lie_at_the_same_address_in_all_ranks(workers: Workers, folder: Any) -> None:
     answers = values(run(workers, 3, folder(), script="addresses"))
     stride = 32 * MIB  # what each part reserves

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.clocks import jumping_clock
 from tests.descriptors import descriptors
 from tests.faults.harness import as_release, points
 
@@ -70,6 +71,8 @@ class Task:
     """Of a TCPStore on this host that is the group's store instead of the folder."""
     quirk: str = ""
     """Of the rank's simulator."""
+    clock: bool = False
+    """Whether its wall clock jumps."""
 
 
 @dataclass
@@ -269,7 +272,11 @@ def _work(pipe: Any) -> None:
     with contextlib.suppress(EOFError):
         while True:
             task = pipe.recv()
-            with as_release(Simulator(), "7.2.53211", task.quirk) if task.quirk else contextlib.nullcontext():
+            with contextlib.ExitStack() as around:
+                if task.quirk:
+                    around.enter_context(as_release(Simulator(), "7.2.53211", task.quirk))
+                if task.clock:
+                    around.enter_context(jumping_clock())
                 pipe.send(_done(task))
 
 
@@ -306,6 +313,8 @@ class Workers:
         for task in tasks:
             if task.faults or task.grow_faults:
                 points["calls of ranks"] += 1
+            if task.clock:
+                points["ranks whose clock jumps"] += 1
             if task.act:
                 points[f"ranks that {_WORDS.get(task.act, task.act)}"] += 1
             self._pipe(task.rank).send(task)

@@ -1,6 +1,9 @@
 """Kills a holder or a filler before one of its packets: HOLDERS_KILL is holder:3 or filler:3, or file.
 
 With `file` the value is in the file `kill` beside the plan; fillers read it when they start, holders at SIGUSR1.
+Fillers take their environment from the file `environment` there, too: lines of NAME=VALUE, such as faults for their
+driver calls. With HOLDERS_CLOCK the wall clock of holders and fillers jumps.
+
 Its folder is in PYTHONPATH: Python imports this module first in every process that a test starts.
 """
 
@@ -16,14 +19,17 @@ left = 0
 """Packets until this process is killed."""
 
 
+def beside_plan(name: str) -> str:
+    """The content of a file; empty if there is none."""
+    plan = sys.orig_argv[sys.orig_argv.index("--") + 1]
+    file = Path(plan).parent / name
+    return file.read_text() if file.exists() else ""
+
+
 def start_count(*_: Any) -> None:
     """Read how many packets are left from now on."""
     global left
-    value = setting
-    if value == "file":
-        plan = sys.orig_argv[sys.orig_argv.index("--") + 1]
-        file = Path(plan).parent / "kill"
-        value = file.read_text() if file.exists() else ""
+    value = beside_plan("kill") if setting == "file" else setting
     role, _, number = value.partition(":")
     left = int(number) if role == own_role else 0
 
@@ -43,6 +49,13 @@ def counting(method: Any) -> Any:
     return counted
 
 
+if setting == "file" and own_role == "filler":
+    os.environ.update(line.split("=", 1) for line in beside_plan("environment").splitlines())
+if "HOLDERS_CLOCK" in os.environ and own_role:
+    from tests.clocks import jumping_clock
+
+    clock = jumping_clock()
+    clock.__enter__()
 if setting and own_role:
     from hipplan.processes import packets
 
