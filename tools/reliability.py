@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -31,6 +32,7 @@ NOT_SURVIVED = "-fno-sanitize-recover=undefined"
 """As in the build (cpp/compiler.cmake): beside AddressSanitizer this one can only write to stderr, so it ends what it
 finds a defect in."""
 DIED = 66
+SWEEPS = re.compile(r"WHOLE|faults\.counting import")
 NOT_SANITIZED = ("tests/hardware", "tests/cuda")
 TIMED = ("expansion_is_bounded", "placed_in_seconds", "refused_quickly")
 """Tests that bound a time, which a sanitizer multiplies."""
@@ -78,6 +80,8 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
         "build": "release",
         "tests": ran["tests"],
         "faults injected": ran["faults"],
+        "swept": ran["swept"],
+        "cut": ran["cut"],
         "examples of each property": f"{given.examples:,}",
         "seed": str(given.seed),
         "cycles": f"{soak['cycles']:,}",
@@ -89,8 +93,8 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
 
 
 def _longer() -> list[str]:
-    """Faults, interrupts, and every other test that has only a part of its length in `make test`."""
-    files = [path for path in (ROOT / "tests").rglob("test_*.py") if "WHOLE" in path.read_text()]
+    """Faults, interrupts, and every other test that injects faults or has only a part of its length in `make test`."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if SWEEPS.search(path.read_text())]
     folders = [ROOT / "tests" / name for name in ("faults", "interrupts")]
     return [*map(str, folders), *sorted(str(path) for path in files if path.parent not in folders)]
 
@@ -159,11 +163,15 @@ def _pytest(arguments: list[str], environment: dict[str, str]) -> dict[str, str]
         print(line, end="", file=sys.stderr)
     text = "".join(lines)
     tests = re.search(r"^((\d+ \w+(, )?)+) in [\d.]+s", text, re.M)
-    faults = re.search(r"^faults injected: ([\d,]+)", text, re.M)
+    faults = re.search(r"^faults injected: ([\d,]+) \((.*)\)", text, re.M)
+    cut = re.findall(r"^faults cut: [\d,]+ \((.*)\)", text, re.M)
+    skipped = re.findall(r"^SKIPPED (\[\d+\] .*)", text, re.M)
     return {
         "code": str(process.wait()),
         "tests": tests[1] if tests else "none",
         "faults": faults[1] if faults else "0",
+        "swept": faults[2] if faults else "nothing",
+        "cut": "; ".join([*cut, *(f"skipped {line}" for line in skipped)]) or "nothing",
     }
 
 
@@ -184,9 +192,8 @@ def _compiler() -> str:
 def _write(row: dict[str, str]) -> None:
     """Replaces the section of this build."""
     text = PAGE.read_text()
-    section = f"### {row['build']}\n\n" + "".join(
-        f"- {name}: {value}\n" for name, value in row.items() if name != "build"
-    )
+    items = (textwrap.wrap(f"- {name}: {value}", 126) for name, value in row.items() if name != "build")
+    section = f"### {row['build']}\n\n" + "".join("\n  ".join(lines) + "\n" for lines in items)
     old = re.compile(rf"^### {re.escape(row['build'])}\n\n(?:(?:- |  ).*\n)+", re.M)
     text = old.sub(lambda _: section, text) if old.search(text) else text.rstrip("\n") + "\n\n" + section
     PAGE.write_text(text)

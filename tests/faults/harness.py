@@ -24,7 +24,7 @@ from hipplan.machines.machine import sim_profile
 from hipplan.machines.profiles import load_machine
 from hipplan.program.program import Program
 from tests.conftest import WHOLE, Key, Simulator, keys_of
-from tests.faults.counting import points
+from tests.faults.counting import cut, points
 
 CODES = {
     "hipErrorOutOfMemory": 2,
@@ -141,7 +141,9 @@ def chosen(calls: list[str], everywhere: bool = True) -> list[tuple[int, str]]:
 
 def sweep(phase: Phase, calls: list[str], code: str, mode: str) -> None:
     """Fails each of the calls in turn, for ever with mode FOR_EVER."""
-    for n, call in chosen(calls):
+    taken = chosen(calls)
+    cut[phase.name] += len(calls) - len(taken)
+    for n, call in taken:
         _fail(phase, n, call, code, mode)
 
 
@@ -166,10 +168,13 @@ def sweep_codes(phase: Phase, calls: list[str], mode: str) -> None:
     alike = [code for code in CODES if code != "hipErrorNotReady"]
     later = phase.sim.runtime.version >= 7_03_00000
     turn = 2 * later + (mode == FOR_EVER)
+    cut[phase.name] += len(calls) * len(CODES)
     for n, call in chosen(calls):
+        codes = alike if WHOLE else [alike[(n + turn) % len(alike)]]
         if has_turn(phase.sim, mode):
-            _fail(phase, n, call, "hipErrorNotReady", mode)
-        for code in alike if WHOLE else [alike[(n + turn) % len(alike)]]:
+            codes = ["hipErrorNotReady", *codes]
+        cut[phase.name] -= len(codes)
+        for code in codes:
             _fail(phase, n, call, code, mode)
 
 
@@ -186,7 +191,9 @@ def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
     """
     assert calls, "no call was made that could fail"
     last = {call: n for n, call in enumerate(calls, 1)}  # of each kind of call, where most is to be undone
-    for n, call in enumerate(calls, 1) if WHOLE else zip(last.values(), last, strict=True):
+    taken = [*enumerate(calls, 1)] if WHOLE else [*zip(last.values(), last, strict=True)]
+    cut[f"roll backs of {phase.name}"] += len(calls) - len(taken)
+    for n, call in taken:
         calls_made = _calls_until_undone(phase, n, code)
         for m in range(n + 1, calls_made + 1):
             inject(phase, f"*@{n}={code}; *@{m}=hipErrorUnknown", call, code)

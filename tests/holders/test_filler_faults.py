@@ -12,8 +12,8 @@ import hipplan
 from hipplan.cli.main import run
 from hipplan.holders import requests
 from tests.clocks import jumping_clock
-from tests.conftest import ROOT, WHOLE, Simulator
-from tests.faults.counting import points
+from tests.conftest import ROOT, Simulator
+from tests.faults.counting import each, points
 from tests.holders.test_holders import f32, until
 from tests.holders.test_killed import path
 
@@ -55,12 +55,12 @@ def test_each_driver_call_of_a_filler_fails(
     assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
     calls, unheard = calls_of(verb, path), 0
     assert calls > 20
-    swept = range(1, calls + 1, 1 if WHOLE else calls // 4)
-    for number in swept:
+    phase = f"calls of fillers that {verb}"
+    for number in each(phase, range(1, calls + 1), calls // 4):
         begin(verb, path)
         before = requests.status("w")
         opened = files_of(before["pid"])
-        points[f"calls of fillers that {verb}"] += 1
+        points[phase] += 1
         faults(path, f"HIPSIM_FAIL=*@{number}=hipErrorOutOfMemory")
         capfd.readouterr()
         code, errors = quietly(verb, path), capfd.readouterr().err
@@ -77,7 +77,7 @@ def test_each_driver_call_of_a_filler_fails(
             before["generations"],
         )
         until(lambda: files_of(before["pid"]) <= opened)  # noqa: B023
-    assert unheard <= len(swept) // 2
+    assert unheard <= points[phase] // 2
     faults(path)
     assert quietly("wake", path) == 0
     with hipplan.attach("w", answer=False) as layout:

@@ -15,6 +15,7 @@ from hipplan.layout.run import run
 from hipplan.program.steps import Step
 from tests.conftest import WHOLE, Simulator
 from tests.faults.change import facts, owned, writable
+from tests.faults.counting import cut, points
 from tests.faults.test_changes import ONE, OTHER, SEALED_HERE, SEALED_LONGER, become
 from tests.faults.test_every_call import program_of
 from tests.interrupts.test_library import interrupt_at
@@ -54,7 +55,10 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
         with run(program, sim.runtime) as layout, interrupt_at(0) as counted:
             act(layout)
     whole = counted[0]
-    for at in sorted(random.Random(7).sample(range(1, whole), min(PLACES, whole - 1))):
+    places = min(PLACES, whole - 1)
+    points["interrupts between instructions"] += places
+    cut["interrupts between instructions"] += whole - 1 - places
+    for at in sorted(random.Random(7).sample(range(1, whole), places)):
         layout = run(program, sim.runtime)
         for number, (_, address) in enumerate(writable(layout)):
             sim.fill(address, number + 1, 64)

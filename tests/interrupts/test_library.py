@@ -27,6 +27,7 @@ from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
 from tests.conftest import ROOT, WHOLE, Simulator
+from tests.faults.counting import cut, points
 from tests.pauses import LONG_S, Pause, during, interrupt, wait_until
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -80,6 +81,8 @@ def test_an_interrupt_at_any_instruction_loses_nothing(
         use()
     whole = counted[0]
     assert whole > 3000
+    points["interrupts between instructions"] += places
+    cut["interrupts between instructions"] += whole - places
     for at in sorted(random.Random(5).sample(range(1, whole + 1), places)):
         with interrupt_at(at) as counted:
             try:

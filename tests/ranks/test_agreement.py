@@ -12,6 +12,7 @@ import pytest
 
 import hipplan
 from tests.conftest import WHOLE
+from tests.faults.counting import each
 from tests.ranks.workers import SHORT_S, Outcome, Task, Workers, patiently, too_late
 
 MIB = 2**20
@@ -71,7 +72,7 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
     calls = [outcome.driver_calls for outcome in workers.run(*tasks_for(size, folder())) if outcome is not None]
     failed = 0
     for rank in range(size):
-        for call in range(1, calls[rank] + 1, 1 if WHOLE or size == 2 else 3):
+        for call in each("calls of ranks", range(1, calls[rank] + 1), 1 if size == 2 else 3):
             tasks = tasks_for(size, folder())
             tasks[rank].faults = f"*@{call}=2"
             outcomes = workers.run(*tasks)

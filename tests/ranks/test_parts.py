@@ -17,6 +17,7 @@ import hipplan
 from hipplan.errors import GroupError
 from hipplan.ranks.agreement import Agreement, Ranks
 from tests.conftest import WHOLE, not_under_tsan
+from tests.faults.counting import each
 from tests.ranks.workers import Outcome, Task, Workers, patiently
 
 MIB = 2**20
@@ -211,7 +212,7 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
     calls = [outcome.driver_calls for outcome in run(workers, size, folder())]
     failed = 0
     for rank in range(size):
-        for call in range(1, calls[rank] + 1, 1 if WHOLE else 2):
+        for call in each("calls of ranks", range(1, calls[rank] + 1), 2):
             place = folder()
             tasks = [Task(PLAN, place, other, size) for other in range(size)]
             tasks[rank].faults = f"*@{call}=2"
@@ -253,7 +254,7 @@ def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
     packets = [outcome.packets for outcome in run(workers, size, folder())]
     assert min(packets) > 5
     for rank in range(size):
-        for packet in range(1, packets[rank] + 1, 1 if WHOLE else 2):
+        for packet in each(f"packets of ranks before which one {act}s", range(1, packets[rank] + 1), 2):
 
             def gone(timeout: float, rank: int = rank, packet: int = packet) -> list[Outcome | None]:
                 place = folder()
