@@ -149,3 +149,16 @@ def test_the_two_halves_belong_together() -> None:
     assert hipplan.__version__ == _core.__version__
     assert Path(_core.__file__).with_name("libhipsim.so").exists()
     assert Path(_core.__file__).with_name("libhipcuda.so").exists()
+
+
+def test_an_experiment_is_checked_and_its_run_says_what_is_missing(bare: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\nvars: {n: 1}\nregions: {a: {size: 2MiB}}\n")
+    file = tmp_path / "e.experiment.yaml"
+    file.write_text("hipplan_experiment: 1\nplan: plan.yaml\nvary: {n: [1, 2]}\nmeasure: [map]\n")
+    listed = run(bare, "experiment", "run", file, "--dry-run", "--machine", "mi300x-8")
+    refused = run(bare, "experiment", "run", file)
+
+    assert (listed.returncode, listed.stdout.count(": good")) == (0, 2), listed.stderr
+    assert refused.returncode == 3
+    assert "HP408" in refused.stderr
+    assert not (tmp_path / "e.results.jsonl").exists()

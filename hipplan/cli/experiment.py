@@ -149,6 +149,7 @@ def _list(document: Document, given: Namespace) -> int:
 
 
 def _run(document: Document, given: Namespace) -> int:
+    from hipplan import _core  # noqa: F401  # what is missing is said now, and not by each repetition
     from hipplan.cli.signals import at_end
     from hipplan.experiment.results import opened
     from hipplan.experiment.runner import Runner, Settings, default_results

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from hipplan.experiment.document import text_of
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.metrics import collected
 from hipplan.experiment.provenance import note
+from hipplan.experiment.targets import command_path
 from hipplan.holders import names
 from hipplan.holders.attaching import held_program
 from hipplan.language.loader import load
@@ -38,7 +38,7 @@ _SAID_MAX = 1 << 20
 def run(job: Job, report: Report) -> int:
     """Fills the report. Raises HipplanError: the memory cannot be made; Problem (HP462, HP463): the command failed."""
     assert job.run is not None
-    program_of_command = find(job.run[0], Path(job.folder))
+    program_of_command = command_path(job.run[0], Path(job.folder))
     digest = load(job.plan, job.variables).digest
     began = time.perf_counter()
     with _held(job):
@@ -56,16 +56,6 @@ def run(job: Job, report: Report) -> int:
         _require_success(report.command_code)
         report.metrics = collected(job.metrics, 0, {})
     return ExitCode.OK
-
-
-def find(name: str, folder: Path) -> str:
-    """The path of a command: one with a slash is relative to the folder. Raises Problem (HP463)."""
-    path = str(folder / name) if "/" in name else shutil.which(name)
-    if path is None or not Path(path).is_file():
-        raise Problem("HP463", f"there is no command '{name}'", hint="is it built, and on the PATH?")
-    if not os.access(path, os.X_OK):
-        raise Problem("HP463", f"'{name}' cannot be executed", hint=f"chmod +x {path}")
-    return path
 
 
 def variables(job: Job, program: Program) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import sys
@@ -17,6 +16,7 @@ from hipplan.errors import ExitCode, Problem, suggest_or_list
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.metrics import collected, numbers, output_size
 from hipplan.experiment.provenance import note
+from hipplan.experiment.targets import file_of
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.machines.profiles import load_machine
@@ -78,36 +78,6 @@ def find(name: str, folder: Path) -> Callable[[Layout], Any]:
         hint = suggest_or_list(function_name, known)
         raise Problem("HP463", f"the module {module_name} has no function '{function_name}'", hint=hint)
     return function  # type: ignore[no-any-return]
-
-
-def check(name: str, folder: Path) -> None:
-    """As find(), but imports nothing: only what the module's file says counts. Raises Problem (HP463)."""
-    module_name, _, function_name = name.partition(":")
-    path = file_of(module_name, folder)
-    try:
-        if path is None:
-            if importlib.util.find_spec(module_name.partition(".")[0]) is None:
-                hint = f"{folder / module_name}.py would be the file of this module"
-                raise Problem("HP463", f"there is no module '{module_name}'", hint=hint)
-            return
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError) as error:
-        raise Problem("HP463", f"the module '{module_name}' cannot be read", why=str(error)) from None
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if function_name not in names and not _may_have_more(tree):
-        hint = suggest_or_list(function_name, sorted(names))
-        raise Problem("HP463", f"{path.name} has no function '{function_name}'", hint=hint)
-
-
-def _may_have_more(tree: ast.Module) -> bool:
-    """Whether names of a module can come from elsewhere than its functions."""
-    return any(not isinstance(node, (ast.FunctionDef, ast.Expr, ast.Import)) for node in tree.body)
-
-
-def file_of(module_name: str, folder: Path) -> Path | None:
-    """The module's file in the folder, if there is one."""
-    path = folder / f"{module_name.replace('.', '/')}.py"
-    return path if path.is_file() else None
 
 
 def _module(name: str, folder: Path) -> ModuleType:

@@ -13,7 +13,7 @@ from pathlib import Path
 from hipplan.errors import Diagnostic, PlanError, reason_of
 from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell
-from hipplan.experiment.inside import file_of
+from hipplan.experiment.targets import file_of
 from hipplan.files import strict_json
 from hipplan.files.output import unwritten, write_document
 from hipplan.language.loader import LoadedPlan, load

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, Problem
-from hipplan.experiment import checks, command, inside
+from hipplan.experiment import checks
 from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell, Turn, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
 from hipplan.experiment.results import Line, Results
+from hipplan.experiment.targets import check_function, command_path
 from hipplan.holders import names
 from hipplan.machines.machine import Machine
 
@@ -62,9 +63,9 @@ class Runner:
         experiment, folder = self.document.experiment, self.document.folder
         try:
             if experiment.inside is not None:
-                inside.check(experiment.inside, folder)
+                check_function(experiment.inside, folder)
             if experiment.run is not None:
-                command.find(experiment.run[0], folder)
+                command_path(experiment.run[0], folder)
         except Problem as problem:
             key = "inside" if experiment.run is None else "run"
             return [problem.diagnostic(self.document.span(key))]
