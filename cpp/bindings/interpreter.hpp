@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 namespace hipplan {
@@ -71,10 +72,10 @@ using no_gil = py::call_guard<without_gil>;
 /// How long a series of driver calls may run before signals are checked. Tests of driver calls that fail make
 /// it longer: each series reads and sets the current device, so that the number of calls would depend on the
 /// time.
-inline std::atomic<std::chrono::milliseconds> between_signals{std::chrono::milliseconds{5}};
+inline std::atomic<std::uint32_t> ms_between_signals{5};
 
 inline std::chrono::steady_clock::time_point signals_due() {
-  return std::chrono::steady_clock::now() + between_signals.load();
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms_between_signals.load());
 }
 
 }  // namespace hipplan

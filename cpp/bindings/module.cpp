@@ -14,8 +14,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("take_leaks_here", &take_leaks_here, "The same for the calling thread's lines.");
   module.def("shutdown", &hip::runtime::shutdown, "From here on no owner calls the driver.");
   module.def(
-      "check_signals_every", [](std::uint32_t ms) { between_signals = std::chrono::milliseconds(ms); },
-      py::arg("ms"),
+      "check_signals_every", [](std::uint32_t ms) { ms_between_signals = ms; }, py::arg("ms"),
       "How long a series of driver calls may run before signals are checked; 5 ms unless set.");
   bind_errors(module);
   bind_runtime(module);
