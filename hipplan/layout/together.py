@@ -27,8 +27,9 @@ class Together(Protocol):
     def until(self) -> float:
         """When a wait that begins now must end, by time.monotonic()."""
 
-    def placed(self, here: bool) -> bool:
-        """here: whether this rank has its ranges at the proposed addresses. Returns whether all ranks have."""
+    def placed(self, why_not: str) -> bool:
+        """why_not: why this rank cannot have its ranges at the proposed addresses; empty: it has them. Returns whether
+        all ranks have."""
 
     def elsewhere(self, change: Difference) -> Difference:
         """The same change with other addresses for them. Raises GroupError: there are no more proposals."""

@@ -182,11 +182,13 @@ class Transaction:
     def _place(self, ranges: Sequence[Step], together: Together) -> None:
         """Raises PlacesTaken if these addresses are not free in all ranks."""
         occupied: ApplyError | None = None
+        why_not = ""
         try:
             self._advance(ranges, gives_up=together.until())
         except ApplyError as error:  # one of them cannot be had
             occupied = error
-        if not together.placed(occupied is None):
+            why_not = f"{error.diagnostics[0].summary}: {error.diagnostics[0].why}"
+        if not together.placed(why_not):
             raise PlacesTaken from occupied
 
     def _seal(self) -> None:

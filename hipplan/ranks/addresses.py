@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
@@ -17,11 +18,13 @@ from hipplan.program.window import start_for
 from hipplan.ranks.words import cannot_share
 from hipplan.units import round_up
 
-ATTEMPTS = 8
+ATTEMPTS = 16
 """Of all ranks at once."""
 FROM_PLAN = 64
 """Addresses that are computed from the plan. Each layout that is closed may use one up: CUDA gives addresses that were
 freed to other memory of the process, such as a tensor."""
+ROOMS = 4
+"""Addresses that the driver of each rank proposes."""
 
 ToAll = Callable[[Message], dict[int, Message]]
 """Sends a message to all other ranks of the node; returns their messages."""
@@ -29,41 +32,38 @@ ToAll = Callable[[Message], dict[int, Message]]
 
 def proposal(
     number: int,
+    why_not: tuple[str, ...],
     parts: Mapping[str, Place],
     rank: int,
     to_all: ToAll,
     program: Program,
     runtime: _core.Runtime,
 ) -> dict[str, int]:
-    """Name -> address, the same in all ranks. parts: name -> place relative to the first one.
+    """Name -> address, the same in all ranks. parts: name -> place relative to the first one. why_not: which ranks did
+    not have the proposal before, and why.
 
-    The first is the plan's. Then each rank says which of the plan's others it has in use; after those that are free
-    everywhere (a driver may refuse them, on a processor with few address bits), or where there are none, the drivers
-    of the ranks propose free addresses in turn.
+    The first is the plan's. The others are those that no rank has in use: of the plan's, then (a driver may refuse
+    these, on a processor with few address bits) of those that the drivers of the ranks propose.
     Raises GroupError: no more proposals (HP435), or a rank's message is invalid (HP434).
     """
     whole = max(place.offset + place.size for place in parts.values())
     alignment = max(1, *(place.alignment for place in parts.values()))
-    if number >= ATTEMPTS:
-        summary = "no addresses are free in all ranks of the node"
-        why = f"{ATTEMPTS} addresses for {whole} bytes were tried"
-        raise GroupError(Diagnostic("HP435", summary, why=why, hint="remove addresses, or reserve less"))
-    starts = [round_up(start, alignment) for start in starts_of(program.plan_of_all)]
+    first, *others = (round_up(start, alignment) for start in starts_of(program.plan_of_all))
+    bases = [first]
     if number > 0:
-        in_use = _core.in_use(starts, whole)
-        for message in to_all({"in_use": in_use}).values():
-            in_use += _numbers(message.get("in_use"))
-        starts = [start for n, start in enumerate(starts) if n == 0 or n not in in_use][: ATTEMPTS // 2]
-    if number < len(starts):
-        base = starts[number]
-    else:
-        rooms: dict[int, object] = {rank: _room(round_up(whole + alignment, FALLBACK_GRANULARITY), program, runtime)}
-        rooms |= {other: message.get("room") for other, message in to_all({"room": rooms[rank]}).items()}
-        room = rooms[sorted(rooms)[number % len(rooms)]]
-        if not isinstance(room, int) or not 0 < room < 2**63:
-            raise cannot_share("a rank found no free addresses")
-        base = round_up(room, alignment)
-    return {name: base + place.offset for name, place in parts.items()}
+        bases += _free_in_all(others, whole, to_all)[: ATTEMPTS // 2]
+    if number >= len(bases):
+        mine = _rooms(round_up(whole + alignment, FALLBACK_GRANULARITY), program, runtime)
+        rooms = {other: _addresses(message.get("rooms")) for other, message in to_all({"rooms": mine}).items()}
+        rooms[rank] = mine
+        in_turn = chain.from_iterable(zip(*(rooms[each] for each in sorted(rooms)), strict=True))
+        bases += _free_in_all([round_up(room, alignment) for room in in_turn], whole, to_all)
+    if number >= min(len(bases), ATTEMPTS):
+        summary = "no addresses are free in all ranks of the node"
+        why = f"{number} addresses for {whole} bytes were tried"
+        notes = tuple(f"the last: {reason}" for reason in why_not)
+        raise GroupError(Diagnostic("HP435", summary, why=why, hint="remove addresses, or reserve less", notes=notes))
+    return {name: bases[number] + place.offset for name, place in parts.items()}
 
 
 def starts_of(plan: str) -> list[int]:
@@ -71,14 +71,26 @@ def starts_of(plan: str) -> list[int]:
     return list(dict.fromkeys(start_for(f"{plan}/{n}") for n in range(FROM_PLAN)))
 
 
-def _numbers(of_rank: object) -> list[int]:
-    if isinstance(of_rank, list) and all(type(n) is int and 0 <= n < FROM_PLAN for n in of_rank):
-        return of_rank
-    raise cannot_share("a rank sent no list of addresses in use")
+def _free_in_all(bases: Sequence[int], size: int, to_all: ToAll) -> list[int]:
+    """Those of the addresses, which are the same in all ranks, that no rank has in use for `size` bytes."""
+    in_use = set(_core.in_use(bases, size))
+    for message in to_all({"in_use": sorted(in_use)}).values():
+        numbers = message.get("in_use")
+        if not (isinstance(numbers, list) and all(type(n) is int for n in numbers)):
+            raise cannot_share("a rank does not say which addresses it has in use")
+        in_use.update(numbers)
+    return [base for number, base in enumerate(bases) if number not in in_use]
 
 
-def _room(size: int, program: Program, runtime: _core.Runtime) -> int:
-    """Where the driver puts a range of `size` bytes. The range is freed again."""
-    step = Reserve(name="room", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
-    with run(replace(program.nothing, steps=(step,), shared={}, parts={}), runtime, check=False) as layout:
-        return layout["room"].address
+def _addresses(rooms: object) -> list[int]:
+    if isinstance(rooms, list) and len(rooms) == ROOMS and all(type(n) is int and 0 < n < 2**62 for n in rooms):
+        return rooms
+    raise cannot_share("a rank found no free addresses")
+
+
+def _rooms(size: int, program: Program, runtime: _core.Runtime) -> list[int]:
+    """Where the driver puts ranges of `size` bytes, beside each other. They are freed again."""
+    step = Reserve(name="", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
+    steps = tuple(replace(step, name=f"room{n}") for n in range(ROOMS))
+    with run(replace(program.nothing, steps=steps, shared={}, parts={}), runtime, check=False) as layout:
+        return [layout[step.name].address for step in steps]

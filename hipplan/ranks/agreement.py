@@ -181,9 +181,9 @@ class Agreement:
         """See Together."""
         return self.meeting.to_place
 
-    def placed(self, here: bool) -> bool:
+    def placed(self, why_not: str) -> bool:
         """See Together.placed()."""
-        return self.meeting.placed(here)
+        return self.meeting.placed(why_not)
 
     def elsewhere(self, change: Difference) -> Difference:
         """See Together.elsewhere()."""

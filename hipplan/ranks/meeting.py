@@ -24,6 +24,8 @@ from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
 from hipplan.ranks.words import cannot_share
 
 _OFFER = TypeAdapter(Offer)
+_REASON_MAX = 500
+"""Characters of another rank's reason that are shown."""
 
 
 class Agreement(Protocol):
@@ -50,8 +52,10 @@ class Meeting:
         self._listener: Listener | None = None
         self._mesh: Mesh | None = None
         self._offered: set[str] = set()
-        self._proposed: Callable[[int], dict[str, int]] | None = None
-        """Number of the attempt -> the proposed addresses of ranges, by name; None: there are none to place."""
+        self._proposed: Callable[[int, tuple[str, ...]], dict[str, int]] | None = None
+        """(number of the attempt, why the one before failed) -> the proposed addresses of ranges, by name; None: there
+        are none to place."""
+        self._why_not: tuple[str, ...] = ()
         self._to_place: Container[str] = ()
         self._attempt = 0
 
@@ -97,7 +101,7 @@ class Meeting:
                 program=program,
                 runtime=runtime,
             )
-            places |= self._proposed(self._attempt)
+            places |= self._proposed(self._attempt, self._why_not)
         return with_parts(program, offers, places)
 
     @property
@@ -105,18 +109,22 @@ class Meeting:
         """See Together."""
         return self._to_place
 
-    def placed(self, here: bool) -> bool:
+    def placed(self, why_not: str) -> bool:
         """See Together.placed()."""
         if self._proposed is None or self._mesh is None:
-            return here
-        replies = self._to_all({"placed": here})
-        return here and all(answer.get("placed") is True for answer in replies.values())
+            return not why_not
+        reasons = {self._agreement.rank.rank: why_not}
+        for rank, message in self._to_all({"why_not": why_not[:_REASON_MAX]}).items():
+            reason = message.get("why_not")
+            reasons[rank] = reason[:_REASON_MAX] if isinstance(reason, str) else "it does not say whether it has them"
+        self._why_not = tuple(f"rank {rank}: {reasons[rank]}" for rank in sorted(reasons) if reasons[rank])
+        return not self._why_not
 
     def elsewhere(self, change: Difference) -> Difference:
         """See Together.elsewhere()."""
         assert self._proposed is not None
         self._attempt += 1
-        return moved(change, self._proposed(self._attempt))
+        return moved(change, self._proposed(self._attempt, self._why_not))
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
         """See Agreement.exchange()."""

@@ -280,13 +280,13 @@ def all_taken(layout: Any, sim: Any) -> Any:
     layout.close()
     places = addresses.starts_of(layout.program.plan_of_all)
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
-    room, addresses._room = addresses._room, lambda *_: places[0]
+    rooms, addresses._rooms = addresses._rooms, lambda *_: places[: addresses.ROOMS]
     try:
         _again(layout)
     except hipplan.GroupError as error:
         return tuple(diagnostic.code for diagnostic in error.diagnostics)
     finally:
-        addresses._room = room
+        addresses._rooms = rooms
         if taken is not None:
             taken.close()
 
@@ -298,19 +298,19 @@ def where_there_is_room(layout: Any, sim: Any) -> Any:
     layout.close()
     places = addresses.starts_of(layout.program.plan_of_all)
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
-    room, asked = addresses._room, list[int]()
+    rooms, asked = addresses._rooms, list[int]()
 
-    def counted(size: int, *more: Any) -> int:
+    def counted(size: int, *more: Any) -> list[int]:
         asked.append(size)
-        return room(size, *more)
+        return rooms(size, *more)
 
-    addresses._room = counted
+    addresses._rooms = counted
     try:
         with _again(layout) as again:
             assert not again.drift()
             return _places(again), asked
     finally:
-        addresses._room = room
+        addresses._rooms = rooms
         if taken is not None:
             taken.close()
 
