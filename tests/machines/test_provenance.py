@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -129,9 +130,10 @@ def test_anonymous_names_nobody(tmp_path: Path) -> None:
     assert facts["environment"] == {"HIP_PATH": "(a path)", "HSA_XNACK": "1"}
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_the_working_folders_commit_and_whether_it_is_clean(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
-        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
         return subprocess.run(
             ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
         ).stdout.strip()
