@@ -245,8 +245,8 @@ class _Interruptible:
     def until(self) -> float:
         return self._agreement.until()
 
-    def placed(self, why_not: str) -> bool:
-        return self._agreement.placed(why_not)
+    def placed(self, taken: ApplyError | None) -> bool:
+        return self._agreement.placed(taken)
 
     def elsewhere(self, change: Difference) -> Difference:
         return self._agreement.elsewhere(change)

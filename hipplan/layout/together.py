@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from hipplan.errors import GroupInDoubt
+from hipplan.errors import ApplyError, GroupInDoubt
 from hipplan.layout.signals_wait import signals_wait
 from hipplan.program.difference import Difference
 from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
@@ -27,9 +27,9 @@ class Together(Protocol):
     def until(self) -> float:
         """When a wait that begins now must end, by time.monotonic()."""
 
-    def placed(self, why_not: str) -> bool:
-        """why_not: why this rank cannot have its ranges at the proposed addresses; empty: it has them. Returns whether
-        all ranks have."""
+    def placed(self, taken: ApplyError | None) -> bool:
+        """taken: why this rank cannot have its ranges at the proposed addresses; None: it has them. Returns whether all
+        ranks have."""
 
     def elsewhere(self, change: Difference) -> Difference:
         """The same change with other addresses for them. Raises GroupError: there are no more proposals."""

@@ -182,13 +182,11 @@ class Transaction:
     def _place(self, ranges: Sequence[Step], together: Together) -> None:
         """Raises PlacesTaken if these addresses are not free in all ranks."""
         occupied: ApplyError | None = None
-        why_not = ""
         try:
             self._advance(ranges, gives_up=together.until())
         except ApplyError as error:  # one of them cannot be had
             occupied = error
-            why_not = f"{error.diagnostics[0].summary}: {error.diagnostics[0].why}"
-        if not together.placed(why_not):
+        if not together.placed(occupied):
             raise PlacesTaken from occupied
 
     def _seal(self) -> None:

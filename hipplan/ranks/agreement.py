@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NoReturn, TypeVar
 
 from hipplan import __version__, _core
-from hipplan.errors import Diagnostic, GroupError, GroupInDoubt
+from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt
 from hipplan.files import strict_json
 from hipplan.language.rank import Rank
 from hipplan.plain import seconds
@@ -181,9 +181,9 @@ class Agreement:
         """See Together."""
         return self.meeting.to_place
 
-    def placed(self, why_not: str) -> bool:
+    def placed(self, taken: ApplyError | None) -> bool:
         """See Together.placed()."""
-        return self.meeting.placed(why_not)
+        return self.meeting.placed(taken)
 
     def elsewhere(self, change: Difference) -> Difference:
         """See Together.elsewhere()."""

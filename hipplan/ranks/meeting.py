@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from hipplan import _core
-from hipplan.errors import reason_of
+from hipplan.errors import ApplyError, reason_of
 from hipplan.language.rank import Rank
 from hipplan.processes.packets import Message, Received, TooLong
 from hipplan.program.difference import Difference
@@ -109,10 +109,11 @@ class Meeting:
         """See Together."""
         return self._to_place
 
-    def placed(self, why_not: str) -> bool:
+    def placed(self, taken: ApplyError | None) -> bool:
         """See Together.placed()."""
         if self._proposed is None or self._mesh is None:
-            return not why_not
+            return taken is None
+        why_not = f"{taken.diagnostics[0].summary}: {taken.diagnostics[0].why}" if taken else ""
         reasons = {self._agreement.rank.rank: why_not}
         for rank, message in self._to_all({"why_not": why_not[:_REASON_MAX]}).items():
             reason = message.get("why_not")

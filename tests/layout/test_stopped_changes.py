@@ -97,8 +97,8 @@ class Ranks:
     def until(self) -> float:
         return 0.0
 
-    def placed(self, here: bool) -> bool:
-        return here
+    def placed(self, taken: ApplyError | None) -> bool:
+        return taken is None
 
     def elsewhere(self, change: Difference) -> Difference:
         return change
