@@ -41,7 +41,7 @@ bool address_search::go_on(deadline& slice, time until, time gives_up) {
       }
       keep();
     }
-    ask(whole_bytes(), what_.wanted, what_.alignment_bytes);
+    ask_next();
     if (what_.wanted == 0 || in_slot().address() == what_.wanted) return true;
     slice.call_made();
     if (slice.over()) return false;
@@ -74,6 +74,13 @@ void address_search::ask(std::size_t size_bytes, std::uintptr_t wanted, std::siz
   in_slot().make(wanted);
 }
 
+/// Asks for the lead while it is sought, else for the range.
+void address_search::ask_next() {
+  if (lead_ != lead::sought) return ask(whole_bytes(), what_.wanted, what_.alignment_bytes);
+  ask(what_.wanted - step_begin(), step_begin(), 0);
+  if (in_slot().address() == step_begin()) lead_ = lead::done;
+}
+
 /// Makes the driver's free addresses that it gave fewer: they are kept, or, if they reach into the wanted
 /// ones, only the part before those.
 void address_search::keep() {
@@ -90,7 +97,7 @@ void address_search::keep() {
 
 bool address_search::overlaps() const {
   const auto begin = in_slot().address();
-  return begin < what_.wanted + whole_bytes() && what_.wanted < begin + whole_bytes();
+  return begin < what_.wanted + whole_bytes() && what_.wanted < begin + in_slot().size_bytes();
 }
 
 /// Why there is no further try; empty: there is one.
@@ -106,13 +113,24 @@ std::string address_search::why_not(time gives_up) {
     return elsewhere + times + ", until the time for the change was over";
   const auto begin = in_slot().address();
   if (overlaps() && begin > what_.wanted)
-    return "the driver has free addresses from " + hexadecimal(begin) + " on, but none before";
+    return "the driver has free addresses from " + hexadecimal(begin) + " on, but none before" + why_cuda();
   if (!mapped_.empty() && !mapped_.contains(begin)) {
     mapped_ = mapped_memory::now();
+    if (lead_ == lead::sought) {
+      lead_ = lead::done;  // the driver refuses it
+    } else if (lead_ == lead::not_needed && what_.wanted != step_begin() && !passes_step()) {
+      lead_ = lead::sought;
+    }
     if (++refusals_ == most_refusals)
-      return "the driver had no other free addresses, and placed it elsewhere " + times;
+      return "the driver had no other free addresses, and placed it elsewhere " + times + why_cuda();
   }
   return {};
+}
+
+/// What CUDA demands of such a range, as an addition to a reason; empty: nothing.
+std::string address_search::why_cuda() const {
+  if (what_.wanted == step_begin() || !passes_step()) return {};
+  return "; CUDA gives a range that passes a multiple of 32 MiB only an address that is one";
 }
 
 /// Why the address can never be had; empty: it may be.

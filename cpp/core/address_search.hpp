@@ -3,6 +3,10 @@
 // For the driver an address is a hint. CUDA ignores it while the driver has free addresses that fit, and
 // takes it as soon as it has none (docs/hardware.md). So a range that lies elsewhere is kept, the driver is
 // asked again, and what was kept is freed in the end. ROCm takes the hint at once, or never.
+//
+// CUDA gets addresses from the kernel in whole steps of 32 MiB, from the step on that begins at or after the
+// hint. So a range that begins within a step has its place only if the addresses before it, the lead, are
+// reserved from the beginning of that step: then the rest of the step is free, and is given next.
 #pragma once
 
 #include <chrono>
@@ -40,6 +44,7 @@ class address_search {
   /// does so has no free addresses that fit, so it will never take them; more than once, because other
   /// threads use the driver too.
   static constexpr std::size_t most_refusals = 16;
+  static constexpr std::size_t step_bytes = std::size_t{32} << 20;  ///< of addresses that CUDA gets
 
   /// slot: receives the range. leftovers: receives what cannot be freed.
   address_search(hip::runtime& runtime, plan_name name, plan_name layout, const reserve_range& what,
@@ -57,7 +62,11 @@ class address_search {
 
  private:
   void ask(std::size_t size_bytes, std::uintptr_t wanted, std::size_t alignment_bytes);
+  void ask_next();
   void keep();
+  [[nodiscard]] std::uintptr_t step_begin() const { return what_.wanted / step_bytes * step_bytes; }
+  [[nodiscard]] bool passes_step() const { return what_.wanted + whole_bytes() > step_begin() + step_bytes; }
+  [[nodiscard]] std::string why_cuda() const;
   [[nodiscard]] std::string why_not(time gives_up);
   [[nodiscard]] std::string why_never();
   [[nodiscard]] bool overlaps() const;
@@ -76,6 +85,8 @@ class address_search {
   std::size_t kept_bytes_ = 0;
   std::size_t tries_ = 0;
   std::size_t refusals_ = 0;
+  enum class lead { not_needed, sought, done };
+  lead lead_ = lead::not_needed;
   mapped_memory mapped_;  ///< as last read
 };
 

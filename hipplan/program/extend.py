@@ -14,6 +14,7 @@ from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.program import Program
 from hipplan.program.resize import Size, require_unsealed, to_bytes
+from hipplan.program.window import to_next_step
 from hipplan.units import PAGE, round_up
 
 
@@ -68,12 +69,12 @@ def grown(
         if size > 0 and left:
             pieces.append((reservation, at - start, size))
             at, left = at + size, left - size
-    if left:
+    for size in _sizes_beside(live.base + at, left):
         beside = ReserveBeside(
-            name=f"{name}+{len(ranges)}",
+            name=f"{name}+{len(ranges) + len(made)}",
             origin=None,
-            size=left,
-            asked=left,
+            size=size,
+            asked=size,
             alignment=0,
             slack=0,
             address=live.base + at,
@@ -82,8 +83,15 @@ def grown(
             at=at,
         )
         made.append(beside)
-        pieces.append((beside.name, 0, left))
+        pieces.append((beside.name, 0, size))
+        at += size
     return _with_pieces(program, name, last, create, made, pieces)
+
+
+def _sizes_beside(address: int, size: int) -> list[int]:
+    """The sizes of ranges, one behind the other from an address on, which every driver takes there."""
+    first = min(size, to_next_step(address))
+    return [part for part in (first, size - first) if part]
 
 
 def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None) -> Program:

@@ -21,6 +21,7 @@ from hipplan.program import steps
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
+from hipplan.program.window import STEP, stride_for
 from hipplan.units import PAGE, about_size, round_up
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]
@@ -106,8 +107,8 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
         parts = [(offer.rank, part) for offer in offers for part in offer.parts if part.region == region]
         alignment = max((part.alignment for _, part in parts), default=0)
         step = max(FALLBACK_GRANULARITY, alignment)
-        stride = round_up(max((part.reserve for _, part in parts), default=0), step)
-        end = round_up(end, step)
+        stride = round_up(stride_for(max((part.reserve for _, part in parts), default=step)), step)
+        end = round_up(end, max(step, min(stride, STEP)))
         for rank, part in parts:
             places[name_here(program, rank, region)] = Place(end, part.reserve, alignment)
             end += stride

@@ -14,7 +14,7 @@ from hipplan.processes.packets import Message
 from hipplan.program.parts import Place
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
-from hipplan.program.window import start_for
+from hipplan.program.window import STEP, start_for
 from hipplan.ranks.words import cannot_share
 from hipplan.units import round_up
 
@@ -47,7 +47,7 @@ def proposal(
     Raises GroupError: no more proposals (HP435), or a rank's message is invalid (HP434).
     """
     whole = max(place.offset + place.size for place in parts.values())
-    alignment = max(1, *(place.alignment for place in parts.values()))
+    alignment = max(STEP, *(place.alignment for place in parts.values()))
     first, *others = (round_up(start, alignment) for start in starts_of(program.plan_of_all))
     bases = [first]
     if number > 0:

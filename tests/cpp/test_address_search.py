@@ -169,6 +169,71 @@ def reserved_by_others(address: int, protection: int = 0) -> Iterator[None]:
         libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(4096))
 
 
+WITHIN = WANTED + 6 * MIB
+"""Within a step of 32 MiB: CUDA gets addresses from the next step on when it is asked for this one."""
+
+
+@pytest.mark.parametrize("at", [WITHIN, WANTED + 30 * MIB, WANTED + 2 * MIB])
+def test_an_address_within_a_step_is_had_behind_a_lead(at: int, cuda: Simulator) -> None:
+    holdings = holding(cuda.runtime, [exact(2 * MIB, at)])
+    assert snapshot_of(holdings).address(0) == at
+    assert cuda.alive() == {("reservation", hex(at))}
+    first = holding(cuda.runtime, [exact(2 * MIB, WANTED)]) if at > WANTED else holdings  # the lead was freed
+    close(first)
+    close(holdings)
+
+
+def test_ranges_within_one_step_are_had_in_any_order(cuda: Simulator) -> None:
+    places = [WANTED + n * 6 * MIB for n in (3, 0, 4, 1, 2)]
+    holdings = holding(cuda.runtime, [exact(6 * MIB, at, slot) for slot, at in enumerate(places)])
+    assert [snapshot_of(holdings).address(slot) for slot in range(5)] == places
+    close(holdings)
+
+
+def test_a_large_range_within_a_step_is_refused(cuda: Simulator) -> None:
+    why, tries = refused(cuda, exact(PIECE, WITHIN))
+    assert why == (
+        f"the driver has free addresses from {WANTED + 32 * MIB:#x} on, but none before; "
+        "CUDA gives a range that passes a multiple of 32 MiB only an address that is one"
+    )
+    assert tries == KEPT + 1
+
+
+def test_an_address_whose_lead_is_taken_is_refused(cuda: Simulator) -> None:
+    with reserved_by_others(WANTED):
+        why, tries = refused(cuda, exact(2 * MIB, WITHIN))
+    assert why == f"the driver had no other free addresses, and placed it elsewhere {tries} times"
+
+
+TRIES_WITHIN = 256 + 1 + 1 + 1
+"""The free addresses; a range in the next step; the lead; the range."""
+
+
+@pytest.mark.parametrize("failing", [1, 256, *range(257, TRIES_WITHIN + 1)])
+def test_whichever_try_within_a_step_fails_nothing_is_left(failing: int, cuda: Simulator) -> None:
+    holdings, change = change_of(cuda, exact(2 * MIB, WITHIN))
+    cuda.runtime.arm_faults(f"hipMemAddressReserve@{failing}=hipErrorOutOfMemory")
+    with pytest.raises(_core.HipError):
+        row.advance(change, 1)
+    cuda.runtime.arm_faults("")
+    assert (cuda.alive(), change.failed, change.done) == (set(), True, 0)
+    change.roll_back()
+    assert free_retired(holdings).freed == 0
+
+
+def test_a_lead_that_cannot_be_freed_is_reported(cuda: Simulator) -> None:
+    begin = WANTED + 100 * GIB  # what is not freed counts as taken until the process ends
+    holdings, change = change_of(cuda, exact(2 * MIB, begin + 6 * MIB))
+    cuda.runtime.arm_faults("hipMemAddressFree@1=999")  # what was kept last is freed first
+    row.advance(change, 1)
+    cuda.runtime.arm_faults("")
+    assert cuda.alive() == {("reservation", hex(begin)), ("reservation", hex(begin + 6 * MIB))}
+    change.commit(None)
+    assert [leak.identity.split()[-1] for leak in free_retired(holdings).leaks] == [hex(begin)]
+    close(holdings)
+    cuda.free_everything()
+
+
 def test_addresses_of_another_layout_are_named_without_a_search(cuda: Simulator) -> None:
     holdings, change = change_of(cuda, exact(), layout="first")
     row.advance(change, 1)

@@ -3,8 +3,8 @@
     python -m tests.hardware.busy FOLDER PAIR RANK ROUNDS WORK
 
 It is one of two ranks. In each round it works; then it attaches to the holder "weights", applies plan.yaml with
-plan.lock, lets that layout sleep and wake, and applies ranks.yaml together with the other rank. It writes JSON into
-FOLDER.
+plan.lock, lets that layout sleep and wake, applies exact.yaml, and applies ranks.yaml together with the other rank. It
+writes JSON into FOLDER.
 
 WORK: memory: random hipMalloc and hipFree; torch: random tensors of PyTorch; model: loads the model in FOLDER/model,
 lets it generate, and keeps it in every second round or frees it first.
@@ -31,11 +31,13 @@ from tests.hardware.machine import MIB, Machine
 
 FILLED = {"weights": 7, "small": 8}
 """Region -> the byte that is everywhere in it."""
-RESERVED = {"weights": 2, "more": 512, "small": 2, "middle": 32, "large": 2048}
+RESERVED = {"weights": 2, "more": 512, "small": 2, "middle": 32, "large": 2048, "within": 2, "behind": 22, "other": 2}
 """Region -> MiB of addresses."""
 SIZES = (512, 4096, MIB, 2 * MIB, 20 * MIB, 60 * MIB)
 STEPS = 60
 """Random allocations and frees in a round."""
+EXACT = {"within": 0x6A06_0060_0000, "behind": 0x6A06_0080_0000, "other": 0x6A07_01E0_0000}
+"""Range -> the address that its plan demands, within a step of 32 MiB."""
 WAIT_S = 120.0
 
 
@@ -159,7 +161,13 @@ class Rounds:
 
     def go(self, number: int) -> None:
         before = len(self.errors)
-        for name, attempt in (("attached", self._attached), ("locked", self._locked), ("together", self._together)):
+        attempts = {
+            "attached": self._attached,
+            "locked": self._locked,
+            "exact": self._exact,
+            "together": self._together,
+        }
+        for name, attempt in attempts.items():
             try:
                 try:
                     self._try(name, attempt)
@@ -201,6 +209,11 @@ class Rounds:
             yield layout
             layout.sleep([*layout.program.regions])
             layout.wake()
+            yield layout
+
+    def _exact(self) -> Iterator[Any]:
+        with hipplan.apply(self._folder / "exact.yaml", runtime=self._wanted, answer=False) as layout:
+            assert {name: layout[name].address for name in EXACT} == EXACT
             yield layout
 
     def _together(self) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import sim_profile
 from tests.conftest import ROOT, not_under_tsan
 from tests.hardware import kernel
-from tests.hardware.busy import FILLED, RESERVED
+from tests.hardware.busy import EXACT, FILLED, RESERVED
 from tests.hardware.machine import Machine
 
 pytestmark = not_under_tsan
@@ -79,6 +79,10 @@ def place(machine: Machine, tmp_path: Path) -> Iterator[Place]:
     plan = here.write("plan.yaml", devices=gpu, regions=LOCKED, contents={"small": contents["small"]})
     ordinal = f"$(local_rank % {machine.linked})"
     here.write("ranks.yaml", ranks={"count": 2}, devices={"gpu": {"ordinal": ordinal}}, regions={"heap": HEAP})
+    mapping = {"allocation": "memory", "access": {"gpu.0": "rw"}}
+    memory = {"memory": {"device": "gpu.0", "size": "2MiB"}}
+    exact = {name: {"size": f"{RESERVED[name]}MiB", "address": at, "mappings": [mapping]} for name, at in EXACT.items()}
+    here.write("exact.yaml", devices=gpu, allocations=memory, reservations=exact)
     here.hipplan("lock", plan, "-o", str(tmp_path / "plan.lock"))
     here.hipplan("up", held, "--name", "weights")
     yield here

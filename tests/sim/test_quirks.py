@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 from collections.abc import Iterator
 from ctypes import byref, c_int, c_ulonglong, c_void_p
@@ -148,6 +149,20 @@ def test_quirk_free_blocks_first_makes_blocks_of_what_is_freed(size: int, hip: H
         assert elsewhere == address
         with hip.reservation(4096 * MIB, hint=0x6ABB_0000_0000) as there:
             assert there == 0x6ABB_0000_0000
+
+
+def test_quirk_free_blocks_first_gets_whole_steps_of_32_mib(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_blocks_first")
+    wanted = 0x6ABB_0000_0000
+    reserve = functools.partial(hip.get, "hipMemAddressReserve", c_void_p)
+    first = reserve(512 * MIB, 0, wanted, 0)  # what it begins with
+    next_step = reserve(2 * MIB, 0, wanted + 6 * MIB, 0)
+    assert next_step == wanted + 32 * MIB
+    rest = reserve(30 * MIB, 0, wanted, 0)
+    assert rest == next_step + 2 * MIB
+    for address, size in ((first, 512), (next_step, 2), (rest, 30)):
+        assert hip.hipMemAddressFree(address, size * MIB) == SUCCESS
+    assert all(int(line.split("-")[0], 16) != next_step for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 def test_quirk_set_access_takes_others_away(hip: Hip, simulator: Simulator) -> None:

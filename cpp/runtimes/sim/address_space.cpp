@@ -8,7 +8,10 @@ namespace hipsim {
 namespace {
 
 constexpr std::uint64_t arena_bytes = std::uint64_t{64} << 30;
+/// What CUDA's context begins with, and gets where no address is asked for.
 constexpr std::uint64_t cuda_arena_bytes = std::uint64_t{512} << 20;
+/// CUDA gets addresses at, and in, multiples of this, where an address is asked for.
+constexpr std::uint64_t cuda_step_bytes = std::uint64_t{32} << 20;
 constexpr std::uint64_t single_bytes_min = std::uint64_t{1} << 30;
 
 #ifdef __SANITIZE_THREAD__
@@ -66,6 +69,18 @@ void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
   } catch (const std::bad_alloc&) {
     return;  // these addresses are lost; there are plenty
   }
+  if (!hinted_.empty()) unmap_if_free(address);
+}
+
+/// Gives an arena that was made at a hint back to the kernel, once all of it is free.
+void address_space::unmap_if_free(std::uintptr_t address) {
+  const auto arena = std::prev(arenas_.upper_bound(address));
+  const auto free = free_.find(arena->first);
+  if (!hinted_.contains(arena->first) || free == free_.end() || free->second != arena->second) return;
+  remove_free(free);
+  hinted_.erase(arena->first);
+  munmap(reinterpret_cast<void*>(arena->first), arena->second);
+  arenas_.erase(arena);
 }
 
 bool address_space::overlaps(std::uintptr_t address, std::uint64_t bytes) const {
@@ -105,15 +120,22 @@ bool address_space::add_arena() {
 }
 
 std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) {
+  if (free_blocks_first_) return at_next_step(bytes, hint);
   if (carve_at(hint, bytes)) return hint;
-  if (free_blocks_first_ && bytes < cuda_arena_bytes && map_at(hint, cuda_arena_bytes)) {
-    arenas_[hint] = cuda_arena_bytes;
-    add_free(hint, cuda_arena_bytes);
-    return carve_at(hint, bytes) ? hint : 0;
-  }
   if (!map_at(hint, bytes)) return 0;
   singles_[hint] = bytes;
   return hint;
+}
+
+/// CUDA's rule: the range begins at the next multiple of the step, in an arena of whole steps.
+std::uintptr_t address_space::at_next_step(std::uint64_t bytes, std::uintptr_t hint) {
+  const auto begin = aligned_up(hint, cuda_step_bytes);
+  const auto whole_bytes = aligned_up(bytes, cuda_step_bytes);
+  if (begin < hint || whole_bytes < bytes || !map_at(begin, whole_bytes)) return 0;
+  arenas_[begin] = whole_bytes;
+  hinted_.insert(begin);
+  add_free(begin, whole_bytes);
+  return carve_at(begin, bytes) ? begin : 0;
 }
 
 /// Takes exactly these addresses, if all of them are free inside an arena.
@@ -149,14 +171,14 @@ std::uintptr_t address_space::by_itself(std::uint64_t bytes, std::uint64_t align
 
 void address_space::add_free(std::uintptr_t address, std::uint64_t bytes) {
   auto next = free_.lower_bound(address);
-  if (next != free_.end() && address + bytes == next->first) {
+  if (next != free_.end() && address + bytes == next->first && joins_before(next->first)) {
     bytes += next->second;
     const auto merged = next++;
     remove_free(merged);
   }
   if (next != free_.begin()) {
     const auto previous = std::prev(next);
-    if (previous->first + previous->second == address) {
+    if (previous->first + previous->second == address && joins_before(address)) {
       address = previous->first;
       bytes += previous->second;
       remove_free(previous);
@@ -169,6 +191,11 @@ void address_space::add_free(std::uintptr_t address, std::uint64_t bytes) {
     free_.erase(place);  // both tables always contain the same ranges, also after a failed allocation
     throw;
   }
+}
+
+/// Whether free addresses on both sides of an address become one block: CUDA joins no arena with another.
+bool address_space::joins_before(std::uintptr_t address) const {
+  return !free_blocks_first_ || !arenas_.contains(address);
 }
 
 void address_space::remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range) {

@@ -38,6 +38,9 @@ class address_space {
   [[nodiscard]] std::uintptr_t from_free(std::uint64_t bytes, std::uint64_t alignment);
   [[nodiscard]] std::uintptr_t from_arena(std::uint64_t bytes, std::uint64_t alignment);
   [[nodiscard]] std::uintptr_t at_hint(std::uint64_t bytes, std::uintptr_t hint);
+  [[nodiscard]] std::uintptr_t at_next_step(std::uint64_t bytes, std::uintptr_t hint);
+  [[nodiscard]] bool joins_before(std::uintptr_t address) const;
+  void unmap_if_free(std::uintptr_t address);
   [[nodiscard]] bool add_arena();
   [[nodiscard]] bool carve_at(std::uintptr_t hint, std::uint64_t bytes);
   [[nodiscard]] bool map_at(std::uintptr_t hint, std::uint64_t bytes);
@@ -49,6 +52,7 @@ class address_space {
 
   const bool free_blocks_first_;
   std::map<std::uintptr_t, std::uint64_t> arenas_;
+  std::set<std::uintptr_t> hinted_;                                  // arenas that were made at a hint
   std::map<std::uintptr_t, std::uint64_t> free_;                     // inside arenas, by address, coalesced
   std::set<std::pair<std::uint64_t, std::uintptr_t>> free_by_size_;  // the same, for best fit
   std::map<std::uintptr_t, std::uint64_t> singles_;                  // mapped by themselves
