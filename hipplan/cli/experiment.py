@@ -30,6 +30,7 @@ from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
     format_option,
+    integer,
     machine_option,
     not_empty,
     not_over,
@@ -37,7 +38,7 @@ from hipplan.cli.arguments import (
     quiet_option,
     runtime_option,
 )
-from hipplan.errors import ExitCode, printable
+from hipplan.errors import ExitCode, Problem, printable
 from hipplan.files import strict_json
 from hipplan.show.colours import show
 
@@ -49,7 +50,7 @@ ACTIONS = {"run": 1, "resume": 1, "report": 1, "compare": 2, "pack": 1}
 """Action -> how many files it takes."""
 _RUNS = ("run", "resume")
 _OF_ACTIONS = {
-    ("run", "resume"): ("dry_run", "anonymous"),
+    ("run", "resume"): ("dry_run", "anonymous", "only", "repeat"),
     ("run", "resume", "pack"): ("output", "machine", "runtime", "quiet"),
     ("report",): ("plots",),
     ("compare",): ("tolerance",),
@@ -69,6 +70,11 @@ def declare(parser: Parser) -> None:
     parser.add_argument("-o", "--output", metavar="RESULTS", type=not_empty, help=about)
     about = "leave what names the host, its user, paths, serial numbers and the commit out of the results"
     parser.add_argument("--anonymous", action="store_true", help=about)
+    about = "run only the cells that have one of these values on an axis of FILE; again for another axis"
+    parser.add_argument("--only", metavar="AXIS=VALUES", action="append", type=not_empty, help=about)
+    parser.add_argument(
+        "--repeat", metavar="N", type=integer, help="repetitions of each cell, in place of those of FILE"
+    )
     machine_option(parser)
     runtime_option(parser)
     quiet_option(parser)
@@ -102,8 +108,24 @@ def run(given: Namespace) -> int:
             "compare": experiment_report.compare,
             "pack": experiment_report.pack,
         }[given.action](given)
-    document = read(given.files[0])
+    document = _narrowed(read(given.files[0]), given)
     return _list(document, given) if given.dry_run else _run(document, given)
+
+
+def _narrowed(document: Document, given: Namespace) -> Document:
+    """The experiment with --only and --repeat. Raises WrongUsage."""
+    from hipplan.experiment.model import REPEAT_MAX
+
+    wanted = [text.partition("=") for text in given.only or ()]
+    for name, equals, _ in wanted:
+        if not equals:
+            raise WrongUsage(f"--only: write AXIS=VALUE, or several values with commas between, not {name[:200]!r}")
+    if given.repeat is not None and not 1 <= given.repeat <= REPEAT_MAX:
+        raise WrongUsage(f"--repeat: from 1 to {REPEAT_MAX}")
+    try:
+        return document.narrowed([(name, values) for name, _, values in wanted], given.repeat)
+    except Problem as problem:
+        raise WrongUsage(f"--only: {problem.summary}; {problem.hint or problem.why}") from None
 
 
 def _check(given: Namespace) -> None:

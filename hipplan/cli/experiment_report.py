@@ -14,7 +14,7 @@ from hipplan.experiment import results
 from hipplan.experiment.comparison import compare as compare_results
 from hipplan.experiment.document import read
 from hipplan.experiment.runner import default_results
-from hipplan.experiment.summary import samples_of
+from hipplan.experiment.summary import failures_of, samples_of
 from hipplan.files import strict_json
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def results_of(file: str) -> tuple[str, list[Line]]:
 
 def report(given: Namespace) -> int:
     file, lines = results_of(given.files[0])
-    samples = samples_of(lines)
+    samples, failures = samples_of(lines), failures_of(lines)
     written = []
     if given.plots is not None:
         from hipplan.experiment.plots import plots
@@ -50,17 +50,20 @@ def report(given: Namespace) -> int:
     from hipplan.experiment import tables
 
     if given.format == "json":
-        print(strict_json.document(event="report", rows=tables.rows(samples), plots=written))
+        failed = [{**asdict(item), "cell": strict_json.loads(item.cell.key)} for item in failures]
+        print(strict_json.document(event="report", rows=tables.rows(samples), failures=failed, plots=written))
     elif given.format == "csv":
         print_document(tables.as_csv(samples))
     elif given.format == "markdown":
-        print_document(tables.as_markdown(samples))
+        print_document(tables.as_markdown(samples) + tables.failures_as_markdown(failures))
     else:
         from hipplan.show.tables import fitted_table
 
         print(printable(f"{file}: {_counts(lines)}"))
         if samples:
             print(fitted_table(*tables.as_text(samples)), end="")
+        for failure in failures:
+            print(printable(f"failed: {tables.failure_as_text(failure)}"))
         for path in written:
             print(printable(f"written: {path}"))
     return ExitCode.OK

@@ -29,7 +29,7 @@ _shtab_hipplan_explain_option_strings=(-h --help --list)
 _shtab_hipplan_schema_option_strings=(-h --help)
 _shtab_hipplan_sim_option_strings=(-h --help --machine --library --hip-version --quirk --fail --refuse-kernels --trace)
 _shtab_hipplan_bench_option_strings=(-h --help --measure --size --repeats --compare --machine --runtime --without-gpu --var --var-file --include-anywhere --format)
-_shtab_hipplan_experiment_option_strings=(-h --help --dry-run -o --output --anonymous --machine --runtime --without-gpu -q --quiet --plots --tolerance --format)
+_shtab_hipplan_experiment_option_strings=(-h --help --dry-run -o --output --anonymous --only --repeat --machine --runtime --without-gpu -q --quiet --plots --tolerance --format)
 _shtab_hipplan_completion_option_strings=(-h --help)
 _shtab_hipplan_option_strings=(-h --help --version)
 

@@ -156,6 +156,8 @@ _shtab_hipplan_experiment_options=(
   "--dry-run[run nothing\: list the cells, and check the plan of each, with --machine against that machine]"
   {-o,--output}"[the file of results (default\: beside FILE, named .results.jsonl)\; pack\: the new folder (default\: NAME-pack)]:RESULTS:_files"
   "--anonymous[leave what names the host, its user, paths, serial numbers and the commit out of the results]"
+  "*--only[run only the cells that have one of these values on an axis of FILE\; again for another axis]:AXIS=VALUES:"
+  "--repeat[repetitions of each cell, in place of those of FILE]:N:"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim if no GPU\'s driver is loaded), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"

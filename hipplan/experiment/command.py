@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from hipplan.errors import Diagnostic, ExitCode, HeldError, Problem
-from hipplan.experiment.document import text_of
+from hipplan.experiment.document import as_option, text_of
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.metrics import collected
 from hipplan.experiment.provenance import note
@@ -92,10 +92,7 @@ def _require_success(code: int) -> None:
 @contextmanager
 def _held(job: Job) -> Iterator[None]:
     """A holder in this process group with the plan's memory, made and read back. It is gone at the end."""
-    options = [
-        f"--var={name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in job.variables.items()
-    ]
+    options = [f"--var={name}={as_option(value)}" for name, value in job.variables.items()]
     for option, value in (("runtime", job.runtime), ("machine", job.machine), ("locked", job.locked)):
         options += [f"--{option}={value}"] * (value is not None)
     address = f"\0hipplan-experiment-{job.holder}"

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from hipplan.errors import PlanError, Problem, Span
+from hipplan.errors import PlanError, Problem, Span, suggest_or_list
 from hipplan.experiment import grid
-from hipplan.experiment.model import Experiment, Value
+from hipplan.experiment.model import Condition, Experiment, Value
 from hipplan.files import strict_json
 from hipplan.language.findings import in_order
 from hipplan.language.loader import PlanSource
 from hipplan.language.model.translate import translate
 from hipplan.language.source import Source, load_yaml
+from hipplan.plain import shown
 
 _NOT_MEASURED = ("name", "description", "vary", "only", "not", "repeat", "order", "seed", "timeout")
 """Keys that may change while results stay comparable: they choose which repetitions run, and when."""
@@ -63,6 +64,33 @@ class Document:
         """The values of the plan's variables in a cell."""
         return {**self.experiment.vars, **cell.vary}
 
+    def narrowed(self, only: Sequence[tuple[str, str]], repeat: int | None) -> Document:
+        """The experiment with fewer cells, and another number of repetitions.
+
+        only: (axis, the text of one of its values, or of several with commas between). Raises Problem (HP460).
+        """
+        dropped = [self._others(name, [text for axis, text in only if axis == name]) for name, _ in only]
+        changed: dict[str, Any] = {"not_": [*self.experiment.not_, *filter(None, dropped)]}
+        if repeat is not None:
+            changed["repeat"] = repeat
+        narrowed = replace(self, experiment=self.experiment.model_copy(update=changed))
+        assert narrowed.cells  # Problem here, and not while they run
+        return narrowed
+
+    def _others(self, name: str, texts: Sequence[str]) -> Condition | None:
+        """The condition that drops all other values of an axis; None if there are none. Raises Problem (HP460)."""
+        axes = grid.axes(self.experiment)
+        if name not in axes:
+            raise Problem("HP460", f"there is no axis '{name}'", hint=suggest_or_list(name, axes))
+        known = dict.fromkeys(map(as_option, axes[name]))
+        wanted = dict.fromkeys(part for text in texts for part in ([text] if text in known else text.split(",")))
+        for part in wanted:
+            if part not in known:
+                hint = f"it is one of {', '.join(list(known)[:10])}"
+                raise Problem("HP460", f"'{name}' is never {shown(part)}", hint=hint)
+        others = [value for value in axes[name] if as_option(value) not in wanted]
+        return {name: others} if others else None
+
     def environment(self, cell: grid.Cell) -> dict[str, str]:
         """The environment's variables of a cell, which it has besides those of this process."""
         fixed = {name: value for name, value in self.experiment.env.items() if not isinstance(value, list)}
@@ -72,6 +100,11 @@ class Document:
 def text_of(value: Value) -> str:
     """A value as the environment has it."""
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def as_option(value: Value) -> str:
+    """A value as an option of a command has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read(source: PlanSource, name: str | None = None) -> Document:

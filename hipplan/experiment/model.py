@@ -17,6 +17,7 @@ Value = int | bool | str
 
 Measurement = Literal["copy", "prefetch", "map", "first_touch", "latency"]
 _SCALAR: dict[str, Any] = {"type": ["integer", "boolean", "string"]}
+REPEAT_MAX = 100_000
 _VALUES_MAX = 1000
 _TEXT_MAX = 4096
 
@@ -93,7 +94,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=
 Axis = Annotated[str, Field(min_length=1, max_length=256)]
 Condition = dict[Axis, OneOrMore]
 Argument = Annotated[str, Field(max_length=_TEXT_MAX, pattern=r"^[^\x00]*$")]
-Count = Annotated[int, Field(ge=1, le=100_000)]
+Count = Annotated[int, Field(ge=1, le=REPEAT_MAX)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
 
 

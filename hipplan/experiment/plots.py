@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from hipplan.files.output import unwritten
 from hipplan.plain import shown
 
 PLOTS_MAX = 100
+LEGEND_MAX = 24
+"""Lines that a legend names."""
 _PAIR = re.compile(r"((?:plain )?\w+) (.+) > (.+)")
 _DEVICE = re.compile(r"[A-Za-z_]\w*\.\d+|host|-?\d+")
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
@@ -47,18 +51,35 @@ def plots(samples: Sequence[Sample], name: str, folder: Path) -> list[str]:
 
 def _planned(samples: Sequence[Sample]) -> Iterator[tuple[str, Any]]:
     """(title, function that draws into axes) of each plot."""
-    pairs: dict[tuple[str, str], dict[tuple[str, str], Sample]] = {}
-    by_metric: dict[str, list[Sample]] = {}
+    pairs: dict[str, list[tuple[str, str, Sample]]] = {}
+    others: dict[str, list[Sample]] = {}
     for sample in samples:
         if match := _PAIR.fullmatch(sample.metric):
-            pairs.setdefault((match[1], str(sample.cell)), {})[match[2], match[3]] = sample
-        by_metric.setdefault(sample.metric, []).append(sample)
-    for (what, cell), of_pairs in pairs.items():
-        if len(of_pairs) > 1:
-            yield f"{what} {cell}", _heat_map(what, of_pairs, "from", "to")
-    for metric, of_metric in by_metric.items():
+            pairs.setdefault(match[1], []).append((match[2], match[3], sample))
+        else:
+            others.setdefault(sample.metric, []).append(sample)
+    for what, of_pairs in pairs.items():
+        yield from _of_pairs(what, of_pairs)
+    for metric, of_metric in others.items():
         if len(of_metric) > 1:
             yield metric, _drawn(metric, of_metric)
+
+
+def _of_pairs(what: str, pairs: Sequence[tuple[str, str, Sample]]) -> Iterator[tuple[str, Any]]:
+    """One plot of all cells, in which the pair is an axis; and a heat map of each cell that has more than two ends."""
+    cells: dict[str, dict[tuple[str, str], Sample]] = {}
+    for source, to, sample in pairs:
+        cells.setdefault(str(sample.cell), {})[source, to] = sample
+    if len(cells) > 1:
+        yield what, _drawn(what, [_with_pair(*pair) for pair in pairs])
+    for cell, of_cell in cells.items():
+        if len({end for pair in of_cell for end in pair}) > 2 or len(cells) == 1:
+            yield f"{what} {cell}", _heat_map(what, of_cell, "from", "to")
+
+
+def _with_pair(source: str, to: str, sample: Sample) -> Sample:
+    """With the pair as a value of an axis without a name, which no axis of an experiment is."""
+    return replace(sample, cell=replace(sample.cell, vary={**sample.cell.vary, "": f"{source} > {to}"}))
 
 
 def _drawn(metric: str, samples: Sequence[Sample]) -> Any:
@@ -86,6 +107,10 @@ def _at(sample: Sample, name: str) -> str:
     return shown({**sample.cell.vary, **sample.cell.env}.get(name))
 
 
+def _named(sample: Sample, name: str) -> str:
+    return f"{name}={_at(sample, name)}" if name else _at(sample, name)
+
+
 def _label(metric: str, samples: Sequence[Sample]) -> str:
     unit = next((sample.unit for sample in samples if sample.unit), "")
     return f"{metric}, {unit}" if unit else metric
@@ -98,9 +123,10 @@ def _lines(metric: str, samples: Sequence[Sample], over: str) -> Any:
         series: dict[str, list[Sample]] = {}
         others = [name for name in _varying(samples) if name != over]
         for sample in samples:
-            series.setdefault(" ".join(f"{name}={_at(sample, name)}" for name in others), []).append(sample)
+            series.setdefault(" ".join(_named(sample, name) for name in others), []).append(sample)
         for label, of_series in series.items():
-            points = sorted((number_of({**s.cell.vary, **s.cell.env}[over]) or 0.0, s) for s in of_series)
+            where = [number_of({**sample.cell.vary, **sample.cell.env}[over]) or 0.0 for sample in of_series]
+            points = sorted(zip(where, of_series, strict=True), key=itemgetter(0))
             axes.errorbar(
                 [x for x, _ in points], [s.median for _, s in points], yerr=_errors([s for _, s in points]),
                 marker="o", capsize=3, label=label,
@@ -111,7 +137,7 @@ def _lines(metric: str, samples: Sequence[Sample], over: str) -> Any:
         axes.set_xticks([x for x, _ in values], [text for _, text in values])
         axes.minorticks_off()
         axes.set(xlabel=over, ylabel=_label(metric, samples), ylim=(0, None))
-        if len(series) > 1:
+        if 1 < len(series) <= LEGEND_MAX:
             axes.legend()
 
     return draw
@@ -123,7 +149,7 @@ def _bars(metric: str, samples: Sequence[Sample]) -> Any:
         labels = ["\n".join(_at(sample, name) for name in names) for sample in samples]
         axes.bar(range(len(samples)), [s.median for s in samples], yerr=_errors(samples), capsize=3)
         axes.set_xticks(range(len(samples)), labels)
-        axes.set(xlabel=", ".join(names), ylabel=_label(metric, samples))
+        axes.set(xlabel=", ".join(filter(None, names)), ylabel=_label(metric, samples))
 
     return draw
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +38,43 @@ class Sample:
         return interval_of(self.values)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Repetitions of one cell that failed."""
+
+    cell: Cell
+    failed: int
+    repetitions: int
+    """All of the cell's, the failed ones among them."""
+    error: str
+    """Of the first that failed."""
+
+
+def failures_of(lines: Iterable[Line]) -> list[Failure]:
+    """The cells of which a repetition failed."""
+    by_cell: dict[str, list[Line]] = {}
+    for line in sorted(lines, key=_as_written):
+        by_cell.setdefault(_cell_of(line).key, []).append(line)
+    failures = []
+    for of_cell in by_cell.values():
+        failed = [line for line in of_cell if line["result"] != "ok"]
+        if failed:
+            failures.append(Failure(_cell_of(failed[0]), len(failed), len(of_cell), error_of(failed[0])))
+    return failures
+
+
+def error_of(line: Line) -> str:
+    """The error of a repetition in one line."""
+    error = line.get("error")
+    if not isinstance(error, Mapping):
+        return ""
+    return ": ".join(str(error[key]) for key in ("code", "summary", "why") if error.get(key))
+
+
+def _cell_of(line: Line) -> Cell:
+    return Cell(line["cell"]["vary"], line["cell"]["env"])
+
+
 def interval_of(values: Sequence[float]) -> Interval | None:
     """The interval that holds the true median with at least 95 %, from two order statistics; None below six values.
 
@@ -62,7 +99,7 @@ def samples_of(lines: Iterable[Line]) -> list[Sample]:
     cells: dict[str, Cell] = {}
     units: dict[str, str] = {}
     for line in sorted(lines, key=_as_written):
-        cell = Cell(line["cell"]["vary"], line["cell"]["env"])
+        cell = _cell_of(line)
         cells.setdefault(cell.key, cell)
         if line["result"] != "ok":
             failed[cell.key] = failed.get(cell.key, 0) + 1

@@ -37,6 +37,7 @@ CALLS: list[tuple[str, dict[str, Any], dict[str, int]]] = [
     ("comm-scope/gpu-to-gpu", {"to": "gpu.0"}, {"hipMalloc": 2}),
     ("comm-scope/pinned", {}, {"hipHostMalloc": 1, "hipMalloc": 1}),
     ("comm-scope/prefetch", {}, {"hipMallocManaged": 1}),
+    ("comm-scope/prefetch", {"gpus": 1, "device": "gpu.0"}, {"hipMallocManaged": 1}),
     ("mi300a/allocators", {"allocator": "device"}, {"hipMalloc": 1}),
     ("mi300a/allocators", {"allocator": "pinned"}, {"hipHostMalloc": 1}),
     ("mi300a/allocators", {"allocator": "managed"}, {"hipMallocManaged": 1}),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hipplan.cli.main import run
-from hipplan.errors import PlanError
+from hipplan.errors import PlanError, Problem
 from hipplan.experiment.document import Document, read
 from hipplan.experiment.grid import turns
 from hipplan.experiment.schema import experiment_schema
@@ -77,6 +77,28 @@ def test_true_is_not_one() -> None:
     cells = document("vary: {a: [true, 1]}\nnot: [{a: 1}]\n").cells
 
     assert [cell.vary["a"] for cell in cells] == [True]
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        ([("a", "1")], ["a=1 b=true", "a=1 b=x,y"]),
+        ([("a", "1,2"), ("b", "x,y")], ["a=1 b=x,y", "a=2 b=x,y"]),
+        ([("b", "true"), ("a", "3"), ("a", "1")], ["a=1 b=true", "a=3 b=true"]),
+    ],
+)
+def test_options_leave_some_cells(only: list[tuple[str, str]], expected: list[str]) -> None:
+    whole = document("vary: {a: [1, 2, 3], b: [true, 'x,y']}\n")
+    fewer = whole.narrowed(only, 2)
+
+    assert list(map(str, fewer.cells)) == expected
+    assert fewer.experiment.repeat == 2 and fewer.digest == whole.digest
+
+
+@pytest.mark.parametrize("only", [("c", "1"), ("a", "4"), ("a", "1,4"), ("a", "")])
+def test_options_name_axes_and_their_values(only: tuple[str, str]) -> None:
+    with pytest.raises(Problem, match=only[0]):
+        document("vary: {a: [1, 2]}\n").narrowed([only], None)
 
 
 def test_a_seed_gives_one_order_of_all_repetitions() -> None:

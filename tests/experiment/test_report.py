@@ -98,6 +98,22 @@ def test_a_report_in_each_format(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "repetitions: 42, failed: 0, runtime: simulator" in said and "10 to 16" in said
 
 
+def test_a_report_says_what_failed_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": "HP462", "summary": "the repetition failed", "why": "it was late"}
+    bad = [line({"size": "8GiB"}, number, {}, result="failed", error=error) for number in range(2)]
+    file = saved(tmp_path / "r.jsonl", [line({"size": "8GiB"}, 2, {"x": 1}), *bad])
+
+    for options, expected in (
+        ([], "failed: size=8GiB: 2 of 3: HP462: the repetition failed: it was late\n"),
+        (["--format", "markdown"], "\nFailed:\n\n- size=8GiB: 2 of 3: HP462: the repetition failed: it was late\n"),
+    ):
+        assert experiment("report", file, *options) == 0
+        assert expected in capsys.readouterr().out
+    assert experiment("report", file, "--format", "json") == 0
+    (failure,) = json.loads(capsys.readouterr().out)["failures"]
+    assert (failure["cell"], failure["failed"]) == ({"vary": {"size": "8GiB"}, "env": {}}, 2)
+
+
 @pytest.mark.parametrize(
     ("lines", "stems"),
     [
@@ -105,9 +121,19 @@ def test_a_report_in_each_format(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ([line({"holder": f"gpu.{a}", "user": f"gpu.{b}"}, 0, {"x": a + b}) for a in (0, 1) for b in (0, 1)], ["e-x"]),
         ([line({"kind": kind, "on": True}, 0, {"x": 3}) for kind in ("device", "managed")], ["e-x"]),
         ([line({}, 0, {f"copy {a} > {b}": 1.5 for a in "pq" for b in "pq" if a != b})], ["e-copy-the-only-cell"]),
+        (
+            [line({"size": size}, 0, {"copy p > q": 1.5, "copy q > p": 2.5}) for size in ("1MiB", "2MiB")],
+            ["e-copy"],
+        ),
+        (
+            [line({"on": on}, 0, {f"copy {a} > {b}": 1.5 for a in "pqr" for b in "pqr"}) for on in (0, 1)],
+            ["e-copy", "e-copy-on-0", "e-copy-on-1"],
+        ),
+        ([line({"size": size}, 0, {"x": 1}) for size in ("1MiB", "1024KiB", "2MiB")], ["e-x"]),
         ([line({"size": 0}, 0, {"x": 1}), line({"size": 8}, 0, {"x": 2})], ["e-x"]),
     ],
-    ids=["lines over sizes", "a heat map over devices", "bars", "a heat map over pairs", "lines from 0"],
+    ids=["lines over sizes", "a heat map over devices", "bars", "a heat map over pairs", "lines for two pairs",
+         "heat maps of more pairs", "equal sizes", "lines from 0"],
 )  # fmt: skip
 def test_plots_are_svg_and_png(
     tmp_path: Path, lines: list[results.Line], stems: list[str], capsys: pytest.CaptureFixture[str]

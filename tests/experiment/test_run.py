@@ -364,3 +364,32 @@ def test_more_repetitions_resume_and_another_measurement_does_not(
     assert experiment("resume", path) == 2
     assert "the plan has changed since" in capsys.readouterr().err
     assert len(lines(path)) == 2
+
+
+def test_a_run_of_some_cells_is_resumed_to_all(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("vary: {size: [4MiB, 12MiB]}\nrepeat: 2\ninside: measured:work\n", "def work(layout): pass\n")
+
+    assert experiment("run", path, "--only", "size=12MiB", "--repeat", 1) == 0
+    assert [line["cell"]["vary"]["size"] for line in lines(path)] == ["12MiB"]
+    assert experiment("resume", path) == 0
+    assert set(repetitions(path).values()) == {1} and len(repetitions(path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--only", "size=1MiB"], "--only: 'size' is never 1MiB; it is one of 4MiB"),
+        (["run", "--only", "sise=4MiB"], "--only: there is no axis 'sise'; did you mean 'size'?"),
+        (["run", "--only", "size"], "--only: write AXIS=VALUE"),
+        (["run", "--repeat", "0"], "--repeat: from 1 to 100000"),
+        (["report", "--repeat", "1"], "--repeat is for run, resume, not for report"),
+    ],
+)
+def test_wrong_options_are_refused(
+    write: Write, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write("vary: {size: [4MiB]}\ninside: measured:work\n", "def work(layout): pass\n")
+
+    assert experiment(arguments[0], path, *arguments[1:]) == 2
+    assert said in capsys.readouterr().err
+    assert not path.with_name("e.results.jsonl").exists()

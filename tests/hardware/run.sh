@@ -1,13 +1,13 @@
 #!/bin/sh
 # Everything that can be said on a machine with GPUs, in one go, into one folder.
 #   tests/hardware/run.sh [FOLDER] [PART...]
-# Parts: smoke conformance hardware addresses holders endurance benchmarks; all of them when none is named.
+# Parts: smoke conformance hardware addresses holders endurance benchmarks experiments; all of them when none is named.
 # HIPPLAN_RUNTIME: cuda (default), amd, sim or a path. PYTHON: a Python that has hipplan and pytest installed.
 # A part that fails does not stop the others; the exit code is the number of parts that failed.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mkdir -p "${1:-hardware-report}" && cd "${1:-hardware-report}" && pwd)
 [ $# -gt 0 ] && shift
-parts=${*:-smoke conformance hardware addresses holders endurance benchmarks}
+parts=${*:-smoke conformance hardware addresses holders endurance benchmarks experiments}
 python=${PYTHON:-python3}
 HIPPLAN_RUNTIME=${HIPPLAN_RUNTIME:-cuda}
 export HIPPLAN_RUNTIME
@@ -66,6 +66,9 @@ for part in $parts; do
       show=14 run 150 "bench-$name" "$python" "benchmarks/$name.py" --json "$out/$name.json"
     done
     show=30 run 60 bench-copies "$python" -m hipplan bench --compare
+    ;;
+  experiments)  # of experiments/, on one GPU; STREAM where there is PyTorch, plots where there is matplotlib
+    show=60 run 200 experiments "$python" tests/hardware/experiments.py "$out" "${HIPPLAN_EXPERIMENT_SECONDS:-140}"
     ;;
   *)
     echo "no part '$part'" >&2
