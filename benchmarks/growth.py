@@ -1,26 +1,35 @@
-"""Growing a tensor at a fixed base against a new buffer, a copy and a free; and one handle against many.
+"""Growing a tensor at a fixed base against a new buffer, a copy and a free; what a change of one chunk costs beside
+others; and one handle against many.
 
-    python benchmarks/growth.py [--runtime cuda] [--rounds 15] [--json FILE]
+    python benchmarks/growth.py [--runtime cuda] [--chunks 2,256,1024,4096,12000] [--rounds 15] [--json FILE]
 
 "grow" is layout.grow: one more chunk behind what is there, as a transaction, read back. "copy" is what one does without
 virtual memory: hipMalloc of the new size, copy, free the old one.
+
+Of a region of many chunks of 2 MiB one chunk is added, freed and remapped, and an update adds one buffer to its layout;
+beside it C++ (plain.cpp) makes the driver calls of that change. The first figure should not depend on the chunks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from common import MIB, arguments, keep, opened, side_by_side, table
+from apply import counts
+from common import MIB, Ratio, arguments, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import Chosen
 
 CHUNK = 64 * MIB
+SMALL_CHUNK = 2 * MIB
+BUFFER = {"kind": "device", "size": "64KiB"}
 
 
 def grow(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[str, float]:
@@ -66,6 +75,91 @@ def copy(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[st
     return {"grow": took}
 
 
+def region(chunks: int, **more: Any) -> dict[str, Any]:
+    """A plan of one region of so many chunks, with room for one more."""
+    size = chunks * SMALL_CHUNK
+    cache = {"size": size, "chunk": SMALL_CHUNK, "reserve": size + SMALL_CHUNK}
+    return {"hipplan": 1, "regions": {"cache": cache}, **more}
+
+
+def remaps_part() -> bool:
+    """Whether layout.remap can remap a part of a region."""
+    return "part" in inspect.signature(Layout.remap).parameters
+
+
+def there_and_back(there: Callable[[], Any], back: Callable[[], Any]) -> Mapping[str, float]:
+    """A change and what undoes it."""
+    started = time.perf_counter()
+    there()
+    changed = time.perf_counter()
+    back()
+    return {"apply": (changed - started) * 1e6, "teardown": (time.perf_counter() - changed) * 1e6}
+
+
+def changes(chosen: Chosen, hand: ctypes.CDLL, chunks: int, rounds: int) -> dict[str, Any]:
+    """What each change of one chunk takes beside `chunks` others: "apply" is the change, "teardown" its undoing."""
+    without, with_buffer = load(region(chunks)), load(region(chunks, buffers={"more": BUFFER}))
+    middle = f"{chunks // 2 * SMALL_CHUNK}..{(chunks // 2 + 1) * SMALL_CHUNK}"
+    own = ctypes.c_void_p()
+    if code := hand.plain_region(chunks, ctypes.c_size_t(SMALL_CHUNK), chunks + 1, ctypes.byref(own)):
+        raise RuntimeError(f"HIP error {code}")
+    with run(prepare(without, chosen, None), chosen.runtime) as layout:
+        variants = {
+            "grow": lambda: there_and_back(lambda: layout.grow("cache", by=SMALL_CHUNK),
+                                           lambda: layout.shrink("cache", by=SMALL_CHUNK)),
+            "grow by hand": lambda: timed(hand.plain_grow, own),
+            "buffer": lambda: there_and_back(lambda: layout.update(with_buffer),
+                                             lambda: layout.update(without, lose="*")),
+            "buffer by hand": lambda: timed(hand.plain_buffers, 1, ctypes.c_size_t(1 << 16)),
+            "remap by hand": lambda: timed(hand.plain_remap, own),
+        }  # fmt: skip
+        if remaps_part():
+            part: dict[str, Any] = {"part": middle}
+            variants["remap"] = lambda: there_and_back(
+                lambda: layout.remap("cache", keep_bytes=False, **part), lambda: None
+            )
+        took = side_by_side(variants, rounds)
+    if code := hand.plain_close(own):
+        raise RuntimeError(f"HIP error {code}")
+    return took
+
+
+CHANGES = {
+    "grow": ("grow", "apply"),
+    "shrink": ("grow", "teardown"),
+    "remap a chunk": ("remap", "all"),
+    "add a buffer": ("buffer", "apply"),
+}
+"""Row of the table -> which variant and which part of it."""
+
+
+def compare_changes(chosen: Chosen, sizes: list[int], rounds: int) -> list[Any]:
+    """Prints a table for all sizes; returns the results."""
+    hand = plain(chosen)
+    rows, results = [], []
+    least: dict[str, float] = {}
+    for chunks in sizes:
+        needed = 2 * (chunks + 2) * SMALL_CHUNK
+        if needed > chosen.runtime.memory_info(0)[0]:
+            print(f"not measured: {chunks} chunks twice, which device 0 does not hold")
+            continue
+        took = changes(chosen, hand, chunks, rounds if chunks < 1000 else -(-rounds // 3))
+        for title, (name, part) in CHANGES.items():
+            by_hand = took[f"{name} by hand"]
+            if name not in took:
+                rows.append([f"{chunks}", title, "-", by_hand[part], "-", "-"])
+                continue
+            least.setdefault(title, took[name][part])
+            beside = Ratio.of(took[name], by_hand, part).median
+            rows.append([f"{chunks}", title, took[name][part], by_hand[part], beside, took[name][part] / least[title]])
+        results.append({"chunks": chunks, "chunk": SMALL_CHUNK, "us": took})
+    print("a change beside so many chunks of 2 MiB, us; ratio: to C++ with the same calls; growth: to the first size")
+    table(["chunks", "", "hipplan", "C++", "ratio", "growth"], rows)
+    if not remaps_part():
+        print("not measured: remapping a chunk, which layout.remap does not have yet (part=)\n")
+    return results
+
+
 def tensors(chosen: Chosen, count: int, size: int, handles: int) -> Any:
     """A program that gives `count` tensors' worth of memory out of so many handles."""
     plan = {
@@ -87,7 +181,10 @@ def tensors(chosen: Chosen, count: int, size: int, handles: int) -> Any:
 
 
 def main() -> None:
-    given = arguments(__doc__ or "", rounds=15).parse_args()
+    parser = arguments(__doc__ or "", rounds=15)
+    about = "numbers of chunks for the changes of one, with commas between"
+    parser.add_argument("--chunks", type=counts, default="2,256,1024,4096,12000", help=about)
+    given = parser.parse_args()
     chosen = opened(given)
     simulated = hasattr(ctypes.CDLL(chosen.runtime.path), "hipsim_ledger")  # under AMD's name too
     rows, results = [], []
@@ -113,6 +210,7 @@ def main() -> None:
     print("growing, us; ratio: how many times faster than a new buffer, copy, free; peak: memory, of theirs")
     table(["", "at a fixed base", "new buffer", "ratio", "peak"], rows)
 
+    results += compare_changes(chosen, given.chunks, given.rounds)
     variants = {f"{handles}": tensors(chosen, 512, 2 * MIB, handles) for handles in (1, 512)}
     took = side_by_side(variants, given.rounds)
     ratio = took["512"]["all"] / took["1"]["all"]

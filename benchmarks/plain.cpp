@@ -141,6 +141,94 @@ PUBLIC int plain_buffers(int count, std::size_t size, std::int64_t* up_ns, std::
   return 0;
 }
 
+namespace {
+
+/// Chunks of one size on device 0, mapped back to back.
+struct region {
+  char* base = nullptr;
+  std::size_t chunk = 0;
+  std::size_t room = 0;  ///< how many chunks have addresses
+  std::vector<hipMemGenericAllocationHandle_t> handles;
+};
+
+/// One chunk: made, mapped, given its rights, and read back.
+int make_chunk(const region& to, std::size_t place, hipMemGenericAllocationHandle_t& handle) {
+  hipMemAllocationProp prop{};
+  prop.type = hipMemAllocationTypePinned;
+  prop.location = {hipMemLocationTypeDevice, 0};
+  const hipMemAccessDesc right{{hipMemLocationTypeDevice, 0}, hipMemAccessFlagsProtReadWrite};
+  void* at = to.base + place * to.chunk;
+  OK(hip.hipMemCreate(&handle, to.chunk, &prop, 0));
+  OK(hip.hipMemMap(at, to.chunk, 0, handle, 0));
+  OK(hip.hipMemSetAccess(at, to.chunk, &right, 1));
+  void* start = nullptr;
+  std::size_t size = 0;
+  unsigned long long flags = 0;
+  OK(hip.hipMemGetAllocationPropertiesFromHandle(&prop, handle));
+  OK(hip.hipMemGetAddressRange(&start, &size, at));
+  OK(hip.hipMemGetAccess(&flags, &right.location, at));
+  return 0;
+}
+
+}  // namespace
+
+/// A region of `count` chunks, with addresses for `room`; plain_close frees it.
+PUBLIC int plain_region(int count, std::size_t chunk, int room, void** out) {
+  auto* made = new region{nullptr, chunk, static_cast<std::size_t>(room), {}};
+  *out = made;
+  made->handles.reserve(made->room);
+  void* base = nullptr;
+  OK(hip.hipMemAddressReserve(&base, made->room * chunk, 0, nullptr, 0));
+  made->base = static_cast<char*>(base);
+  made->handles.resize(count);
+  for (int i = 0; i < count; ++i) OK(make_chunk(*made, i, made->handles[i]));
+  return 0;
+}
+
+/// One chunk more at the end, and freed again. Returns HIP's code; times in nanoseconds.
+PUBLIC int plain_grow(void* of, std::int64_t* up_ns, std::int64_t* down_ns) {
+  auto& here = *static_cast<region*>(of);
+  const auto place = here.handles.size();
+  const auto started = now_ns();
+  OK(make_chunk(here, place, here.handles.emplace_back()));
+  const auto grown = now_ns();
+  OK(hip.hipDeviceSynchronize());
+  OK(hip.hipMemUnmap(here.base + place * here.chunk, here.chunk));
+  OK(hip.hipMemRelease(here.handles.back()));
+  here.handles.pop_back();
+  *down_ns = now_ns() - grown;
+  *up_ns = grown - started;
+  return 0;
+}
+
+/// Other memory for the chunk in the middle, without its bytes; the old memory is freed.
+PUBLIC int plain_remap(void* of, std::int64_t* up_ns, std::int64_t* down_ns) {
+  auto& here = *static_cast<region*>(of);
+  const auto place = here.handles.size() / 2;
+  const auto started = now_ns();
+  OK(hip.hipDeviceSynchronize());
+  OK(hip.hipMemUnmap(here.base + place * here.chunk, here.chunk));
+  const auto old = here.handles[place];
+  OK(make_chunk(here, place, here.handles[place]));
+  const auto remapped = now_ns();
+  OK(hip.hipMemRelease(old));
+  *down_ns = now_ns() - remapped;
+  *up_ns = remapped - started;
+  return 0;
+}
+
+/// Frees a region.
+PUBLIC int plain_close(void* of) {
+  auto* gone = static_cast<region*>(of);
+  OK(hip.hipDeviceSynchronize());
+  for (auto i = gone->handles.size(); i-- > 0;)
+    OK(hip.hipMemUnmap(gone->base + i * gone->chunk, gone->chunk));
+  if (gone->base) OK(hip.hipMemAddressFree(gone->base, gone->room * gone->chunk));
+  for (const auto handle : gone->handles) OK(hip.hipMemRelease(handle));
+  delete gone;
+  return 0;
+}
+
 /// `count` copies between two devices, one after the other, then waits. Nanoseconds for all.
 PUBLIC int plain_copies(void* to, int to_device, const void* from, int from_device, std::size_t size,
                         int count, std::int64_t* ns) {

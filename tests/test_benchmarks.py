@@ -19,7 +19,7 @@ SMALL = {
     "apply": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "calls": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "kept": ("--runtime", "sim", "--rounds", "1", "--gib", "0.02"),
-    "growth": ("--runtime", "sim", "--rounds", "1"),
+    "growth": ("--runtime", "sim", "--rounds", "1", "--chunks", "2,8"),
     "llama": ("--runtime", "sim", "--rounds", "1"),
     "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
     "ranks": ("--runtime", "sim", "--rounds", "1", "--ranks", "2"),

@@ -16,8 +16,7 @@ def plan(seed: int, folder: Path) -> dict[str, Any]:
     """
     r = random.Random(seed)
     out: dict[str, Any] = {"hipplan": 1, "name": f"generated-{seed}", "devices": {"gpu": {"count": 2}}}
-    nouns = r.sample([_peers, _memory, _aliases, _import, _region, _device_and_pinned, _registered, _managed], 3)
-    for noun in nouns:
+    for noun in r.sample(NOUNS, 3):
         noun(r, out, folder)
     return out
 
@@ -88,10 +87,10 @@ def _region(r: random.Random, out: dict[str, Any], folder: Path) -> None:
             region |= {"devices": ["gpu.*"], "access": access, "chunk": "1MiB"}
             if r.random() < 0.5:
                 region["seal"] = True
-                out["contents"] = {"weights.a": {"value": 1.5}}
+                out.setdefault("contents", {})["weights.a"] = {"value": 1.5}
         case _:
             region |= {"devices": ["gpu.0", "gpu.1"]}
-    out["regions"] = {"weights": region}
+    out.setdefault("regions", {})["weights"] = region
 
 
 def _device_and_pinned(r: random.Random, out: dict[str, Any], folder: Path) -> None:
@@ -116,7 +115,7 @@ def _registered(r: random.Random, out: dict[str, Any], folder: Path) -> None:
 
 def _managed(r: random.Random, out: dict[str, Any], folder: Path) -> None:
     """Advice on ranges, prefetches on both kinds of stream, attachment."""
-    out["streams"] = {"copy": {"device": _device(r)}}
+    out.setdefault("streams", {})["copy"] = {"device": _device(r)}
     advice: list[dict[str, Any]] = [
         {"advise": "read_mostly", "range": {"at": 0, "size": "64KiB"}},
         {"advise": "preferred_location", "device": r.choice((*DEVICES, "host"))},
@@ -129,3 +128,6 @@ def _managed(r: random.Random, out: dict[str, Any], folder: Path) -> None:
     attach = {"stream": "copy", "mode": r.choice(["global", "host", "single"])}
     inbox = {"kind": "managed", "size": "64KiB", "attach": r.choice(["global", "host"]), "attach_to": attach}
     out.setdefault("buffers", {}).update({"table": table, "inbox": inbox})
+
+
+NOUNS = (_peers, _memory, _aliases, _import, _region, _device_and_pinned, _registered, _managed)

@@ -1,0 +1,117 @@
+"""What hipplan does, frozen: makes the texts of plans and pairs on releases of HIP, and compares them with the digests.
+
+    python -m tests.frozen quickstart pair-7 --release 7.2       which aspects differ from the digests in tests/frozen
+    python -m tests.frozen pair-7 --release 7.2 --show calls     the text behind a digest
+    python -m tests.frozen --dump FOLDER                         all texts into a folder, in the old checkout
+    python -m tests.frozen --against FOLDER                      and in the new one: the first line of each that differs
+    python -m tests.frozen quickstart --write                    these digests are right now
+
+Without names: all plans and pairs. Several names may be given as a range: pair-0..pair-19.
+Exit code: 0 nothing differs, 1 something does, 2 there is no such plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+from tests.frozen import digests
+from tests.frozen.play import Subject, generated, play, shipped, subject
+from tests.frozen.stage import ASPECTS, RELEASES, Texts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.frozen", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("names", nargs="*", metavar="PLAN-OR-PAIR")
+    parser.add_argument("--release", choices=RELEASES, action="append", help="only this one; may be repeated")
+    parser.add_argument("--show", choices=ASPECTS, metavar="ASPECT", help=f"print the text: {', '.join(ASPECTS)}")
+    parser.add_argument("--write", action="store_true", help="write the digests")
+    parser.add_argument("--dump", metavar="FOLDER", type=Path, help="write the texts there")
+    parser.add_argument("--against", metavar="FOLDER", type=Path, help="compare with the texts there")
+    parser.add_argument("--failures", choices=("yes", "no"), help="whether calls are failed too, whatever is usual")
+    given = parser.parse_args()
+    try:
+        subjects = [*_chosen(given.names)] if given.names else [*shipped(), *generated()]
+    except KeyError as error:
+        print(f"there is no plan or pair {error}", file=sys.stderr)
+        return 2
+    differ = 0
+    for one in subjects:
+        for release in given.release or RELEASES:
+            differ += _one(one, release, given)
+    print(f"{differ} differ; {time.process_time():.1f} s of CPU", file=sys.stderr)
+    return 1 if differ else 0
+
+
+def _chosen(names: list[str]) -> Iterator[Subject]:
+    for name in names:
+        first, _, last = name.partition("..")
+        if last:
+            begin, end = (int(part.removeprefix("pair-")) for part in (first, last))
+            yield from (subject(f"pair-{seed}") for seed in range(begin, end + 1))
+        else:
+            yield subject(first)
+
+
+def _one(one: Subject, release: str, given: argparse.Namespace) -> int:
+    """One plan on one release; returns how many aspects differ."""
+    fails = digests.fails(one, release) if given.failures is None else given.failures == "yes"
+    fails = fails if given.show is None else given.show == "failures"
+    texts = play(one, release, fails)
+    if given.show:
+        print("\n".join(texts[given.show]))
+        return 0
+    if given.dump:
+        _dump(texts, given.dump, one, release)
+        return 0
+    if given.against:
+        return _compared(texts, given.against, one, release)
+    file, now = digests.file_of(one), digests.digests_of(texts, fails)
+    known = digests.read(file)
+    if given.write:
+        digests.write(file, known | {(one.name, release): now})
+        return 0
+    wrong = [aspect for aspect in digests.wrong(known.get((one.name, release)), now) if fails or aspect != "failures"]
+    if wrong:
+        print(f"{one.name} {release}: {', '.join(wrong)}")
+    return len(wrong)
+
+
+def _file(folder: Path, one: Subject, release: str, aspect: str) -> Path:
+    return folder / f"{one.name}.{release}.{aspect}.txt"
+
+
+def _dump(texts: Texts, folder: Path, one: Subject, release: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for aspect, lines in texts.items():
+        if lines:
+            _file(folder, one, release, aspect).write_text("\n".join(lines) + "\n")
+
+
+def _compared(texts: Texts, folder: Path, one: Subject, release: str) -> int:
+    """Prints the first line that differs of each aspect, under the act that it belongs to."""
+    differ = 0
+    for aspect, now in texts.items():
+        file = _file(folder, one, release, aspect)
+        if not file.exists() or not now:
+            continue
+        before = file.read_text().splitlines()
+        if before == now:
+            continue
+        differ += 1
+        pairs = enumerate(zip_longest(before, now))
+        number, (was, is_now) = next((number, both) for number, both in pairs if both[0] != both[1])
+        where = [line for line in before[:number] if line.startswith(("=== ", "--- "))][-2:]
+        print(f"{one.name} {release} {aspect}, line {number + 1} of {len(before)}, {' '.join(where)}")
+        print(f"  was: {'(nothing)' if was is None else was}")
+        print(f"  now: {'(nothing)' if is_now is None else is_now}")
+    return differ
+
+
+if __name__ == "__main__":
+    sys.exit(main())
