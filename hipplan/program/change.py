@@ -112,7 +112,7 @@ class Change:
     def kept_slots(self) -> tuple[int, list[tuple[int, int]]]:
         """How many objects stay in their slots, from the first on; (new slot, old slot) of others that stay."""
         if isinstance(self.kept, KeysOf):
-            return len(self.old.slots), []
+            return min(len(self.old.slots), len(self.new.slots)), []
         old, new = self.old.slots, self.new.slots
         stays = (step.name for step in self.new.steps if key_of(step) in self.kept) if self.kept else ()
         return 0, [(new[name], old[self.renamed.get(name, name)]) for name in stays]

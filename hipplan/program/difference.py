@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields, replace
-from operator import attrgetter, is_
+from operator import attrgetter
 
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
@@ -20,9 +20,6 @@ from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
 from hipplan.program.upward import upward
-
-_GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
-_name = attrgetter("name")
 
 
 class Difference(Change):
@@ -59,9 +56,9 @@ def difference(
     renewed: names of objects to recreate although they do not differ. fills: the contents of new memory are steps of
     the change. unmaps: removed mappings are unmapped during the change, while that can be undone, not after it.
     """
-    more = None if renewed or fills else _only_more(old, new)
-    if more is not None:
-        return more
+    resized = None if renewed or fills or unmaps else _resized(old, new)
+    if resized is not None:
+        return resized
     return _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills, unmaps)
 
 
@@ -88,33 +85,24 @@ def sealed_after(change: Difference, sealed: Program) -> Difference:
     return replace(change, new=sealed, opened=change.new, seals=tuple(sealing.seals(change.new, sealed)))
 
 
-def _only_more(old: Program, new: Program) -> Difference | None:
-    """The difference if `new` has all steps of `old` first and only additions after them; else None.
+def _resized(old: Program, new: Program) -> Difference | None:
+    """The difference if `new` is `old` with steps added to its end, or removed there; else None.
 
-    This is the case of growing: existing memory is not compared, so the cost does not depend on the layout's size.
+    This is the case of growing and shrinking: memory that stays is not compared, so the cost does not depend on it.
     """
-    count = len(old.steps)
-    more = new.steps[count:]
-    if not all(map(is_, old.steps, new.steps)):
+    if not new.comes_from(old):
         return None
-    if not more or not all(isinstance(step, _GROWN) for step in more):
-        return None
-    names = set(map(_name, old.steps))
-    if any(key_of(step) is not None and step.name in names for step in more):
-        return None
-    made = {step.name for step in more if key_of(step) is not None}
-    if not made.issuperset(step.name for step in more):
-        return None
-    new.goes_on_from(old, more)
+    stay = min(len(old.steps), len(new.steps))
+    gone = tuple(step for step in old.steps[stay:] if key_of(step) is not None)
     return Difference(
         old=old,
         new=new,
-        additions=more,
+        additions=new.steps[stay:],
         changes=(),
-        gone=(),
-        released=(),
+        gone=gone,
+        released=gone,
         renamed={},
-        kept=KeysOf(old),
+        kept=KeysOf(new if gone else old),
         changed=frozenset(),
     )
 

@@ -167,7 +167,7 @@ def _with_pieces(
         made.append(replace(place, size=size, asked=size))
         if access is not None:
             made.append(replace(access, name=mapping))
-    return replace(program, steps=(*program.steps, *made))
+    return program.grown(tuple(made), program.regions)
 
 
 def _free(pattern: str, taken: set[str]) -> str:

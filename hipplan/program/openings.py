@@ -50,7 +50,7 @@ def first_links(change: Change) -> dict[int, EnablePeer]:
     if not concerned(change.new.measured):
         return {}
     links = [step for step in (*change.links, *change.additions) if isinstance(step, EnablePeer)]
-    reached = peers_of(change.old)
+    reached = peers_of(change.old) if links else set()
     return {link.peer: link for link in reversed(links) if link.peer not in reached}
 
 

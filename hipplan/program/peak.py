@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
@@ -11,17 +12,10 @@ from hipplan.machines.machine import Machine
 from hipplan.program import huge_pages, steps
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
+from hipplan.program.facts import taken_by
 from hipplan.program.program import descriptors_of
+from hipplan.program.taking import Taking, ordinal_taken
 from hipplan.units import about_size, format_size
-
-Taking = (
-    steps.CreateAllocation
-    | steps.CreateDeviceBuffer
-    | steps.CreatePinnedBuffer
-    | steps.RegisterBuffer
-    | steps.CreateManagedBuffer
-)
-"""Steps that may need free memory."""
 
 _MAPPED = frozenset({steps.Map, steps.SetAccess})
 
@@ -73,11 +67,11 @@ def require_capacity(change: Difference) -> None:
     machine = change.old.measured
     if machine is None:
         return
-    made = taken(change.additions, machine)
-    there = taken(change.old.steps, machine) if made else made
+    made = taken_by(change.additions, machine)
+    there = change.old.facts.taken if made else {}
     for name, ordinal in change.new.devices.items():
         total = machine.devices[ordinal].memory
-        stay, come = bytes_of(there[ordinal]), bytes_of(made[ordinal])
+        stay, come = there.get(ordinal, 0), made.get(ordinal, 0)
         if come and total is not None and stay + come > total:
             why = f"{format_size(stay)} of the layout stay until the end, {format_size(come)} are added"
             raise refuse(f"{name} has {about_size(total)}, {about_size(stay + come - total)} too little", why=why)
@@ -104,13 +98,7 @@ def taken(taking: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taki
     for step in taking:
         if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
             continue
-        if isinstance(step, steps.CreateAllocation):
-            by_ordinal[step.device if step.location == "device" else steps.CPU_ORDINAL].append(step)
-        elif isinstance(step, steps.CreateDeviceBuffer):
-            by_ordinal[step.device].append(step)
-        elif isinstance(step, steps.CreateManagedBuffer):
-            if machine.runtime != "cuda" and machine.devices[step.device].xnack is False:
-                by_ordinal[steps.CPU_ORDINAL].append(step)  # without page faults it is host memory
-        elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
-            by_ordinal[steps.CPU_ORDINAL].append(step)
+        ordinal = ordinal_taken(step, machine)
+        if ordinal is not None:
+            by_ordinal[ordinal].append(cast(Taking, step))
     return by_ordinal

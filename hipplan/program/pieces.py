@@ -55,7 +55,7 @@ def fitted(program: Program, findings: Findings, old: Program | None = None, *, 
 
 def as_planned(program: Program) -> Program:
     """The inverse of fitted(): each allocation and mapping in one piece."""
-    if not concerned(program.measured):
+    if not concerned(program.measured) or not program.facts.in_pieces:
         return program
     sizes: Counter[tuple[type[Step], str]] = Counter()
     for step in program.steps:
@@ -85,6 +85,8 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
 
     Raises MachineError (HP309): this release cannot make the change, or could not undo it safely.
     """
+    if not renewed and not fills and _stays_even(old, planned):
+        return difference(old, planned)
     findings = Findings()
     new = fitted(planned, findings, old)
     if findings.errors:
@@ -101,6 +103,15 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
         for place in _recut(change, planned_change):
             raise MachineError(_no_way(place, change))
     return change
+
+
+def _stays_even(old: Program, new: Program) -> bool:
+    """Whether a growth or shrinking leaves the mappings of each range that it touches with one size."""
+    if not new.comes_from(old) or old.facts.in_pieces:
+        return False
+    stay = min(len(old.steps), len(new.steps))
+    touched = (step for step in (*old.steps[stay:], *new.steps[stay:]) if isinstance(step, Map))
+    return all(old.facts.even_sizes.get(step.reservation) == step.size for step in touched)
 
 
 def require_sure(change: Difference) -> None:

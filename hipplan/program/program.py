@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,10 +14,11 @@ from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
+from hipplan.program.facts import Facts, facts_of
 from hipplan.program.inventory import resources_of
+from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
-from hipplan.program.rows import owners_of, slots_of
 from hipplan.program.steps import (
     CreateAllocation,
     CreateDeviceBuffer,
@@ -107,8 +109,8 @@ class Program:
 
     def sleeps(self, name: str) -> bool:
         """Whether an object sleeps, or something in it."""
-        return any(
-            resource.asleep and name in (resource.name, resource.inside) for resource in self.resources if self.sleeping
+        return bool(self.sleeping) and any(
+            resource.asleep and name in (resource.name, resource.inside) for resource in self.resources
         )
 
     @cached_property
@@ -130,23 +132,55 @@ class Program:
         return tuple(s for s in binding if isinstance(s, RegisterBuffer) or s.rank < 0)
 
     @cached_property
-    def slots(self) -> dict[str, int]:
+    def facts(self) -> Facts:
+        """What is asked about all steps at each change."""
+        return facts_of(self.steps, self.measured)
+
+    @property
+    def slots(self) -> Mapping[str, int]:
         """The slot of each object that a step makes, in the snapshots of its layouts."""
-        return slots_of(self.steps)
+        return self.facts.slots
+
+    @property
+    def owners(self) -> Mapping[str, int]:
+        """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
+        return self.facts.owners
 
     @cached_property
-    def owners(self) -> dict[str, int]:
-        """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
-        return owners_of(self.steps, {})
+    def makers(self) -> Mapping[str, Step]:
+        """The step that makes each object, by the object's name."""
+        return {step.name: step for step in self.steps if step.makes}
 
-    def goes_on_from(self, other: Program, more: tuple[Step, ...]) -> None:
-        """Take over cached facts of the program that this one extends, so that the cost of growing does not depend on
-        the layout's size. more: the added steps, none of which uses `bind`."""
-        slots = enumerate((step.name for step in more if step.makes), len(other.slots))
-        vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
-        vars(self)["owners"] = {**other.owners, **owners_of(more, other.owners)}
-        vars(self)["bindings"] = other.bindings
-        vars(self)["contents"] = other.contents
+    def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
+        """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
+        of it."""
+        new = replace(self, steps=self.steps + more, regions=regions)
+        makers = {step.name: step for step in more if step.makes}
+        new._carry_on(self, self.facts.with_more(more, self.measured), Layered(self.makers).with_more(makers))
+        return new
+
+    def shrunk(self, count: int, regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
+        """The program without its last `count` steps, which made memory as growing does. regions, sealed: of it."""
+        stay = len(self.steps) - count
+        new = replace(self, steps=self.steps[:stay], regions=regions, sealed=sealed)
+        gone = self.steps[stay:]
+        makers = Layered(self.makers).without([step.name for step in gone if step.makes])
+        new._carry_on(self, self.facts.without(gone, self.measured), makers)
+        return new
+
+    def _carry_on(self, before: Program, facts: Facts, makers: Mapping[str, Step]) -> None:
+        vars(self).update(
+            facts=facts,
+            makers=makers,
+            bindings=before.bindings,
+            contents=before.contents,
+            _before=weakref.ref(before),
+        )
+
+    def comes_from(self, other: Program) -> bool:
+        """Whether grown() or shrunk() of that program has made this one."""
+        before = vars(self).get("_before")
+        return before is not None and before() is other
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:

@@ -67,10 +67,8 @@ class PlacedRegion:
     asked: int
     """The requested bytes: the size, or what the tensors need."""
     tensors: tuple[PlacedTensor, ...]
-
-    @cached_property
-    def mapped(self) -> int:
-        return sum(size for _, size in self.chunks)
+    mapped: int
+    """The bytes of all chunks."""
 
     @cached_property
     def _parts(self) -> list[tuple[str, int, int]]:
@@ -178,8 +176,10 @@ def mapping_of(region: str, chunk: int) -> str:
 
 def resized(region: PlacedRegion, count: int) -> PlacedRegion:
     """The same region with this many chunks; tensors stay where they are, open ones follow."""
-    chunks = tuple(region.chunk_at(number) for number in range(count))
-    mapped = sum(size for _, size in chunks)
+    there = len(region.chunks)
+    more = tuple(region.chunk_at(number) for number in range(there, count))
+    chunks = region.chunks[:count] + more
+    mapped = region.mapped + sum(size for _, size in more) - sum(size for _, size in region.chunks[count:])
     specs = region.region.spec.tensors
     tensors = []
     for tensor in region.tensors:
@@ -188,7 +188,7 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
             shape, size = _fitted(spec, spec.bytes_least, tensor.offset, mapped)
             tensor = replace(tensor, shape=shape, size=size)
         tensors.append(tensor)
-    return replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
+    return replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors), mapped=mapped)
 
 
 def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
@@ -263,7 +263,7 @@ def _lay_out(
         for _, _, multiple, size in tensors:
             asked = round_up(asked, multiple) + size
         chunks = _chunks(region, asked, step, ask)
-    bare = PlacedRegion(region, tuple(chunks), asked, ())
+    bare = PlacedRegion(region, tuple(chunks), asked, (), sum(size for _, size in chunks))
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
 
 

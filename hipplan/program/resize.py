@@ -85,10 +85,10 @@ def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
 
 
 def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
-    """The step of one kind for an object. Raises KeyError."""
-    for step in program.steps:
-        if type(step) is kind and step.name == name:
-            return step
+    """The step that makes an object, of one kind. Raises KeyError."""
+    step = program.makers[name]
+    if isinstance(step, kind):
+        return step
     raise KeyError(name)
 
 
@@ -120,13 +120,23 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
     if len(made.chunks) == len(was.chunks):
         return program
     regions = {**program.regions, name: made}
+    if len(made.chunks) > len(was.chunks):
+        return program.grown(tuple(_more(program, was, made)), regions)
     fewer = range(len(made.chunks), len(was.chunks))
     gone = {memory_of(name, number) for number in fewer} | {mapping_of(name, number) for number in fewer}
-    sealed = {mapping: access for mapping, access in program.sealed.items() if mapping not in gone}
-    if gone:
-        kept = tuple(step for step in program.steps if step.name not in gone)
-        return replace(program, steps=kept, regions=regions, sealed=sealed)
-    return replace(program, steps=(*program.steps, *_more(program, was, made)), regions=regions)
+    sealed = program.sealed
+    if not gone.isdisjoint(sealed):
+        sealed = {mapping: access for mapping, access in sealed.items() if mapping not in gone}
+    at_the_end = 0
+    for step in reversed(program.steps):
+        if step.name not in gone:
+            break
+        at_the_end += 1
+    makes = (step.makes for step in program.steps[len(program.steps) - at_the_end :])
+    if len([kind for kind in makes if kind]) == len(gone):
+        return program.shrunk(at_the_end, regions, sealed)
+    kept = tuple(step for step in program.steps if step.name not in gone)
+    return replace(program, steps=kept, regions=regions, sealed=sealed)
 
 
 def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:
@@ -134,9 +144,11 @@ def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[s
     name = made.region.name
     create = find(program, steps.CreateAllocation, memory_of(name, 0))
     place = find(program, steps.Map, mapping_of(name, 0))
-    rights = {device: steps.rights_of(made.region.access_to(device), program.devices) for device, _ in made.chunks}
+    first = len(was.chunks)
+    devices = {device for device, _ in made.chunks[first:]}
+    rights = {device: steps.rights_of(made.region.access_to(device), program.devices) for device in devices}
     at = was.mapped
-    for number in range(len(was.chunks), len(made.chunks)):
+    for number in range(first, len(made.chunks)):
         device, size = made.chunks[number]
         memory, mapping = memory_of(name, number), mapping_of(name, number)
         ordinal = program.devices.get(device, create.device)

@@ -22,6 +22,7 @@ from hipplan.program.alterations import (
     TakeOut,
     before,
 )
+from hipplan.program.layered import Overlay
 
 Row = tuple[Any, ...]
 Slots = Mapping[str, int]
@@ -165,9 +166,9 @@ class ChangeRows:
     """The rows of a change. Slots for old and temporary objects come after those of the new program."""
 
     def __init__(self, new: Made, old: Made) -> None:
-        self.slots = dict(new.slots)
-        self._count = self._first = len(self.slots)
-        self._owners = dict(new.owners)
+        self.slots: Overlay[str, int] = Overlay(new.slots)
+        self._count = self._first = len(new.slots)
+        self._owners: Overlay[str, int] = Overlay(new.owners)
         self._old = old
         self._of_old: dict[str, int] = {}
 

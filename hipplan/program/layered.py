@@ -1,0 +1,81 @@
+"""Mappings that share what is equal: one that adds or drops a few keys is made without copying the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_GONE: Any = object()
+
+
+class Layered(Mapping[Key, Value]):
+    """A mapping in layers, of which later ones count. Its keys are in no particular order.
+
+    Each layer is at most half as large as the one below, so there are few: after n single additions at most log2(n),
+    and each key was copied as often. A key that is dropped is marked in a new layer.
+    """
+
+    __slots__ = ("_count", "_layers")
+
+    def __init__(self, base: Mapping[Key, Value]) -> None:
+        self._count = len(base)
+        self._layers: tuple[dict[Key, Value], ...] = base._layers if isinstance(base, Layered) else ({**base},)
+
+    def with_more(self, more: dict[Key, Value]) -> Layered[Key, Value]:
+        """more: keys that this mapping does not have."""
+        return self._on_top(more, self._count + len(more))
+
+    def without(self, keys: Iterable[Key]) -> Layered[Key, Value]:
+        """keys: keys of this mapping."""
+        gone = dict.fromkeys(keys, _GONE)
+        return self._on_top(gone, self._count - len(gone))
+
+    def __getitem__(self, key: Key) -> Value:
+        for layer in reversed(self._layers):
+            if key in layer:
+                value = layer[key]
+                if value is _GONE:
+                    break
+                return value
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Key]:
+        first, *others = self._layers
+        merged = {**first}
+        for layer in others:
+            merged |= layer
+        return (key for key, value in merged.items() if value is not _GONE)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _on_top(self, layer: dict[Key, Value], count: int) -> Layered[Key, Value]:
+        layers = [*self._layers, layer]
+        while len(layers) > 1 and len(layers[-2]) <= 2 * len(layers[-1]):
+            upper = layers.pop()
+            layers[-1] = {**layers[-1], **upper}
+        if len(layers) == 1:
+            layers[0] = {key: value for key, value in layers[0].items() if value is not _GONE}
+        made = Layered(layers[0])
+        made._layers, made._count = tuple(layers), count
+        return made
+
+
+class Overlay(dict[Key, Value]):
+    """A dict whose missing keys are looked up in another mapping. Its length and its items are its own."""
+
+    __slots__ = ("_below",)
+
+    def __init__(self, below: Mapping[Key, Value]) -> None:
+        super().__init__()
+        self._below = below
+
+    def __missing__(self, key: Key) -> Value:
+        value: Value = self._below[key]
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self._below
