@@ -59,7 +59,7 @@ class Layered(Mapping[Key, Value]):
             layers[-1] = {**layers[-1], **upper}
         if len(layers) == 1:
             layers[0] = {key: value for key, value in layers[0].items() if value is not _GONE}
-        made = Layered(layers[0])
+        made: Layered[Key, Value] = Layered.__new__(Layered)
         made._layers, made._count = tuple(layers), count
         return made
 
