@@ -8,8 +8,6 @@ from typing import Any
 
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
-from hipplan.program.layered import Layered
-from hipplan.program.rows import owners_of, slots_of
 from hipplan.program.taking import ordinal_taken
 
 
@@ -17,10 +15,6 @@ from hipplan.program.taking import ordinal_taken
 class Facts:
     """What is asked about a whole program at each change."""
 
-    slots: Mapping[str, int]
-    """The slot of each object that a step makes, in the snapshots of its layouts."""
-    owners: Mapping[str, int]
-    """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
     in_pieces: bool
     """Whether memory is in several pieces, or rights are set for a whole range at once (pieces.py)."""
     even_sizes: Mapping[str, int]
@@ -30,11 +24,8 @@ class Facts:
 
     def with_more(self, more: Sequence[steps.Step], machine: Machine | None) -> Facts:
         """The facts of a program with more steps at its end, none of which alters an object that was there."""
-        new_slots = enumerate((step.name for step in more if step.makes), len(self.slots))
         sizes = even_sizes_of(more, self.even_sizes)
         return Facts(
-            slots=Layered(self.slots).with_more({name: slot for slot, name in new_slots}),
-            owners=Layered(self.owners).with_more(owners_of(more, self.owners)),
             in_pieces=self.in_pieces or are_in_pieces(more),
             even_sizes={**self.even_sizes, **sizes} if sizes else self.even_sizes,
             taken=_sums(self.taken, taken_by(more, machine), 1),
@@ -43,8 +34,6 @@ class Facts:
     def without(self, gone: Sequence[steps.Step], machine: Machine | None) -> Facts:
         """The facts of a program without its last steps. A range of several sizes still counts as one."""
         return Facts(
-            slots=Layered(self.slots).without([step.name for step in gone if step.makes]),
-            owners=Layered(self.owners).without(owners_of(gone, self.owners)),
             in_pieces=self.in_pieces,
             even_sizes=self.even_sizes,
             taken=_sums(self.taken, taken_by(gone, machine), -1),
@@ -54,8 +43,6 @@ class Facts:
 def facts_of(program_steps: Sequence[steps.Step], machine: Machine | None) -> Facts:
     """The facts of all steps of a program."""
     return Facts(
-        slots=slots_of(program_steps),
-        owners=owners_of(program_steps, {}),
         in_pieces=are_in_pieces(program_steps),
         even_sizes=even_sizes_of(program_steps, {}),
         taken=taken_by(program_steps, machine),

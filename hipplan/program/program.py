@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 from hipplan.errors import Diagnostic
@@ -19,6 +20,7 @@ from hipplan.program.inventory import resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
+from hipplan.program.rows import owners_of, slots_of
 from hipplan.program.steps import (
     CreateAllocation,
     CreateDeviceBuffer,
@@ -136,15 +138,15 @@ class Program:
         """What is asked about all steps at each change."""
         return facts_of(self.steps, self.measured)
 
-    @property
+    @cached_property
     def slots(self) -> Mapping[str, int]:
         """The slot of each object that a step makes, in the snapshots of its layouts."""
-        return self.facts.slots
+        return slots_of(self.steps)
 
-    @property
+    @cached_property
     def owners(self) -> Mapping[str, int]:
         """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
-        return self.facts.owners
+        return owners_of(self.steps, {})
 
     @cached_property
     def makers(self) -> Mapping[str, Step]:
@@ -155,27 +157,34 @@ class Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
         of it."""
         new = replace(self, steps=self.steps + more, regions=regions)
-        makers = {step.name: step for step in more if step.makes}
-        new._carry_on(self, self.facts.with_more(more, self.measured), Layered(self.makers).with_more(makers))
+        made = {step.name: step for step in more if step.makes}
+        new._carry_on(
+            self,
+            facts=self.facts.with_more(more, self.measured),
+            makers=Layered(self.makers).with_more(made),
+            slots=Layered(self.slots).with_more(dict(zip(made, count(len(self.slots)), strict=False))),
+            owners=Layered(self.owners).with_more(owners_of(more, self.owners)),
+        )
         return new
 
-    def shrunk(self, count: int, regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
-        """The program without its last `count` steps, which made memory as growing does. regions, sealed: of it."""
-        stay = len(self.steps) - count
+    def shrunk(self, fewer: int, regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
+        """The program without its last `fewer` steps, which made memory as growing does. regions, sealed: of it."""
+        stay = len(self.steps) - fewer
         new = replace(self, steps=self.steps[:stay], regions=regions, sealed=sealed)
         gone = self.steps[stay:]
-        makers = Layered(self.makers).without([step.name for step in gone if step.makes])
-        new._carry_on(self, self.facts.without(gone, self.measured), makers)
+        made = [step.name for step in gone if step.makes]
+        new._carry_on(
+            self,
+            facts=self.facts.without(gone, self.measured),
+            makers=Layered(self.makers).without(made),
+            slots=Layered(self.slots).without(made),
+            owners=Layered(self.owners).without(owners_of(gone, self.owners)),
+        )
         return new
 
-    def _carry_on(self, before: Program, facts: Facts, makers: Mapping[str, Step]) -> None:
-        vars(self).update(
-            facts=facts,
-            makers=makers,
-            bindings=before.bindings,
-            contents=before.contents,
-            _before=weakref.ref(before),
-        )
+    def _carry_on(self, before: Program, **known: Any) -> None:
+        carried = {"bindings": before.bindings, "contents": before.contents, "_before": weakref.ref(before)}
+        vars(self).update(known, **carried)
 
     def comes_from(self, other: Program) -> bool:
         """Whether grown() or shrunk() of that program has made this one."""
