@@ -180,7 +180,7 @@ class Holding:
 
     def _piece(self, name: str, state: State, age: int) -> Piece:
         try:
-            resource = state.resources[name]
+            resource = state.resource(name)
         except KeyError:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
         if self.native.closed or self.is_forked or self.in_doubt is not None:

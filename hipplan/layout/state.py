@@ -36,6 +36,10 @@ class State:
         """By name; made on demand, because layouts of thousands of mappings are often only held."""
         return {resource.name: resource for resource in self.program.resources}
 
+    def resource(self, name: str) -> Resource:
+        """One of them. Raises KeyError."""
+        return self.program.in_region(name) or self.resources[name]
+
     def address(self, resource: Resource) -> int | None:
         """A resource's address; None if it has none."""
         if resource.kind in _WITHOUT_ADDRESS:

@@ -68,7 +68,7 @@ def from_nothing(new: Program) -> Difference:
     change = Difference(
         old=new.nothing,
         new=opened,
-        additions=opened.making,
+        additions=tuple(opened.making),
         changes=(),
         gone=(),
         released=(),
@@ -97,7 +97,7 @@ def _resized(old: Program, new: Program) -> Difference | None:
     return Difference(
         old=old,
         new=new,
-        additions=new.steps[stay:],
+        additions=tuple(new.steps[stay:]),
         changes=(),
         gone=gone,
         released=gone,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,26 @@ def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:
     return [*dict.fromkeys(made)]
 
 
+def region_resources(
+    placed: PlacedRegion,
+    rights_of: Callable[[str], Rights],
+    devices: Mapping[str, int],
+    sealed: Container[str],
+    attached: Mapping[str, Attached],
+) -> Iterator[Resource]:
+    """A region that is awake, and its tensors. rights_of: of a mapping. The others: as of resources_of()."""
+    name = placed.region.name
+    names = _device_names(devices)
+    given = {device: rights_of(mapping_of(name, number)) for device, number in placed.chunk_of_each_device().items()}
+    access = {device: tuple((names[who], right) for who, right in rights) for device, rights in given.items()}
+    return placed.resources(access, attached.get(name, "r"), sealed=mapping_of(name, 0) in sealed)
+
+
+def _device_names(devices: Mapping[str, int]) -> dict[int, str]:
+    """Ordinal -> the name in the plan."""
+    return {ordinal: name for name, ordinal in devices.items()} | {CPU_ORDINAL: HOST}
+
+
 class _Inventory:
     def __init__(
         self,
@@ -58,7 +78,8 @@ class _Inventory:
         self.asleep = asleep
         """Allocation -> where its bytes are."""
         self.attached = attached
-        self.names = {ordinal: name for name, ordinal in devices.items()} | {CPU_ORDINAL: HOST}
+        self.devices = devices
+        self.names = _device_names(devices)
         self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
         self.more: Counter[str] = Counter()
@@ -75,9 +96,12 @@ class _Inventory:
             if step.makes:
                 yield from _SPECIAL.get(step.makes, _Inventory.other)(self, step)
 
+    def rights_of(self, mapping: str) -> Rights:
+        return self.rights.get(mapping, ())
+
     def access(self, mapping: str) -> Access:
         """A mapping's access. Cached, because thousands of mappings share the same tuple."""
-        given = self.rights.get(mapping, ())
+        given = self.rights_of(mapping)
         if given not in self._access:
             self._access[given] = tuple((self.names[who], right) for who, right in given)
         return self._access[given]
@@ -102,11 +126,8 @@ class _Inventory:
     def reservation(self, step: steps.Reserve) -> Iterator[Resource]:
         if step.name in self.regions:
             placed = self.regions[step.name]
-            chunk_of = {device: number for number, (device, _) in enumerate(placed.chunks)}
-            access = {device: self.access(mapping_of(step.name, number)) for device, number in chunk_of.items()}
             asleep = self.asleep.get(memory_of(step.name, 0), "")
-            attached = self.attached.get(step.name, "r")
-            made = placed.resources(access, attached, sealed=mapping_of(step.name, 0) in self.sealed)
+            made = region_resources(placed, self.rights_of, self.devices, self.sealed, self.attached)
             yield from (replace(resource, asleep=asleep) for resource in made) if asleep else made
             return
         more = self.more[step.name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -13,14 +13,16 @@ from hipplan.errors import Diagnostic
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
+from hipplan.program.alterations import Rights
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.facts import Facts, facts_of
-from hipplan.program.inventory import resources_of
+from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.rows import owners_of, slots_of
+from hipplan.program.series import Series
 from hipplan.program.steps import (
     CreateAllocation,
     CreateDeviceBuffer,
@@ -53,7 +55,7 @@ class Program:
     """The values of the plan's variables."""
     measured: Machine | None = None
     """The machine it is made for."""
-    steps: tuple[Step, ...]
+    steps: Sequence[Step]
     """All steps, in order: the only place that defines them. Sealed memory with contents is made writable, filled, and
     then sealed (sealing.py)."""
     warnings: tuple[Diagnostic, ...] = ()
@@ -102,6 +104,31 @@ class Program:
             self.steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached
         )
 
+    def in_region(self, name: str) -> Resource | None:
+        """A region that is awake or one of its tensors, as of `resources`; its cost does not depend on other objects.
+        None: it is neither."""
+        region = name if name in self.regions else name.partition(".")[0]
+        if region not in self.regions or self.sleeping:
+            return None
+        if region not in self._in_regions:
+            made = region_resources(self.regions[region], self._rights_of, self.devices, self.sealed, self.attached)
+            self._in_regions[region] = {resource.name: resource for resource in made}
+        return self._in_regions[region].get(name)
+
+    @cached_property
+    def _in_regions(self) -> dict[str, dict[str, Resource]]:
+        """The resources that in_region() has made, by region and name."""
+        return {}
+
+    def _rights_of(self, mapping: str) -> Rights:
+        step = self.rights.get(mapping)
+        return () if step is None else step.rights
+
+    @cached_property
+    def rights(self) -> Mapping[str, SetAccess]:
+        """The step that gives a mapping its rights, by the mapping's name."""
+        return rights_by_mapping(self.steps)
+
     @cached_property
     def asleep(self) -> dict[str, str]:
         """Sleeping allocations, mappings, regions and tensors -> where their bytes are (backups.py)."""
@@ -121,7 +148,7 @@ class Program:
         return tuple(step for _, step in self.single if isinstance(step, CONTENT_STEPS))
 
     @cached_property
-    def making(self) -> tuple[Step, ...]:
+    def making(self) -> Sequence[Step]:
         """All steps but the contents."""
         if not self.contents:
             return self.steps
@@ -156,12 +183,13 @@ class Program:
     def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
         of it."""
-        new = replace(self, steps=self.steps + more, regions=regions)
+        new = replace(self, steps=Series(self.steps).with_more(more), regions=regions)
         made = {step.name: step for step in more if step.makes}
         new._carry_on(
             self,
             facts=self.facts.with_more(more, self.measured),
             makers=Layered(self.makers).with_more(made),
+            rights=Layered(self.rights).with_more(rights_by_mapping(more)),
             slots=Layered(self.slots).with_more(dict(zip(made, count(len(self.slots)), strict=False))),
             owners=Layered(self.owners).with_more(owners_of(more, self.owners)),
         )
@@ -170,13 +198,14 @@ class Program:
     def shrunk(self, fewer: int, regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
         """The program without its last `fewer` steps, which made memory as growing does. regions, sealed: of it."""
         stay = len(self.steps) - fewer
-        new = replace(self, steps=self.steps[:stay], regions=regions, sealed=sealed)
-        gone = self.steps[stay:]
+        new = replace(self, steps=Series(self.steps).first(stay), regions=regions, sealed=sealed)
+        gone = tuple(self.steps[stay:])
         made = [step.name for step in gone if step.makes]
         new._carry_on(
             self,
             facts=self.facts.without(gone, self.measured),
             makers=Layered(self.makers).without(made),
+            rights=Layered(self.rights).without(rights_by_mapping(gone)),
             slots=Layered(self.slots).without(made),
             owners=Layered(self.owners).without(owners_of(gone, self.owners)),
         )
@@ -210,6 +239,11 @@ class Program:
             ):
                 out[names[step.device]] += step.size
         return out
+
+
+def rights_by_mapping(some_steps: Iterable[Step]) -> dict[str, SetAccess]:
+    """See Program.rights."""
+    return {step.name: step for step in some_steps if isinstance(step, SetAccess)}
 
 
 def descriptors_of(steps: Iterable[Step]) -> int:

@@ -21,6 +21,7 @@ from hipplan.language.model import Allocation, Attached, Reservation, Tensor
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
+from hipplan.program.series import Series
 from hipplan.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class PlacedRegion:
     """A region with its sizes on a machine."""
 
     region: ResolvedRegion
-    chunks: tuple[tuple[str, int], ...]
+    chunks: Sequence[tuple[str, int]]
     """(device, bytes) of each piece of memory, in the order of addresses."""
     asked: int
     """The requested bytes: the size, or what the tensors need."""
@@ -84,6 +85,12 @@ class PlacedRegion:
                 start = end
             held, end = device, end + size
         yield held, start, end
+
+    def chunk_of_each_device(self) -> dict[str, int]:
+        """Device -> the number of one of its chunks."""
+        if len(self.region.devices) == 1:
+            return {self.chunks[0][0]: 0}
+        return {device: number for number, (device, _) in enumerate(self.chunks)}
 
     def chunk_at(self, number: int) -> tuple[str, int]:
         """(device, bytes) of the chunk with this number; it may be one that growing would add."""
@@ -178,7 +185,7 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
     """The same region with this many chunks; tensors stay where they are, open ones follow."""
     there = len(region.chunks)
     more = tuple(region.chunk_at(number) for number in range(there, count))
-    chunks = region.chunks[:count] + more
+    chunks = Series(region.chunks).with_more(more) if more else Series(region.chunks).first(count)
     mapped = region.mapped + sum(size for _, size in more) - sum(size for _, size in region.chunks[count:])
     specs = region.region.spec.tensors
     tensors = []

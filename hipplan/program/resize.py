@@ -94,9 +94,8 @@ def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
 
 def require(program: Program, name: str, *kinds: str) -> str:
     """Which of these kinds an object is. Raises ApplyError if there is none (HP420), or if any of it sleeps (HP441)."""
-    everything = (*program.steps, *program.sleeping)
-    made = (step.makes for step in everything if step.name == name and step.makes)
-    kind = "region" if name in program.regions else next(made, "")
+    maker = program.makers.get(name) or next((s for s in program.sleeping if s.name == name and s.makes), None)
+    kind = "region" if name in program.regions else maker.makes if maker is not None else ""
     if name in program.parts:
         raise refuse(f"'{name}' is memory of rank {program.parts[name]}: change it in that rank")
     if kind in kinds:

@@ -227,3 +227,22 @@ def test_the_same_plan_gives_the_same_program() -> None:
     regions = {"r": {"devices": ["gpu.*"], "tensors": {f"t{n}": TENSOR for n in range(10)}}}
 
     assert compiled(regions) == compiled(regions)
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        {"device": "gpu.0", "size": "6MiB", "chunk": "2MiB", "reserve": "64MiB"},
+        {"devices": ["gpu.0", "gpu.1"], "size": "8MiB", "chunk": "2MiB"},
+        {"devices": ["gpu.0", "gpu.1"], "size": "8MiB", "chunk": "2MiB", "access": {"owner": "rw", "others": "r"}},
+        {"device": "gpu.1", "tensors": {"a": {"dtype": "f32", "shape": [64]}, "b.c": {"dtype": "u8", "shape": [3]}}},
+    ],
+)
+def test_a_region_that_is_looked_up_is_that_of_the_report(region: dict[str, Any]) -> None:
+    program = compiled({"kv": region, "other": {"device": "gpu.0", "size": "2MiB"}})
+    reported = {resource.name: resource for resource in program.resources}
+    for name, resource in reported.items():
+        expected = resource if resource.kind in ("region", "tensor") else None
+        assert program.in_region(name) == expected
+    assert program.in_region("kv.missing") is None
+    assert program.in_region("missing") is None

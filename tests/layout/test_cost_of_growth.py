@@ -1,0 +1,48 @@
+"""Growing and shrinking cost what they change, whatever is there: counted in calls, which no busy machine changes."""
+
+from __future__ import annotations
+
+import pytest
+
+import hipplan
+from tests.conftest import Simulator
+from tests.faults.harness import as_release
+from tests.python_calls import CHUNK, calls_of
+
+RELEASES = ("6.4.43484", "7.2.53211", "7.15.0")
+
+
+def layout_of(chunks: int) -> hipplan.Layout:
+    region = {"device": "gpu.0", "size": chunks * CHUNK, "chunk": CHUNK, "reserve": (chunks + 64) * CHUNK}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"cache": region}}
+    return hipplan.apply(plan, runtime="sim", answer=False)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_one_more_chunk_costs_the_same_beside_many(release: str, sim: Simulator) -> None:
+    costs: dict[int, list[int]] = {}
+    with as_release(sim, release):
+        for chunks in (2, 2000):
+            with layout_of(chunks) as layout:
+                layout.grow("cache", by=CHUNK)  # the first one finds the facts that the others carry on
+                costs[chunks] = [
+                    calls_of(act).python
+                    for act in (
+                        lambda: layout.grow("cache", by=CHUNK),
+                        lambda: layout.shrink("cache", by=CHUNK),
+                        lambda end=chunks + 20: layout.grow("cache", to=end * CHUNK),
+                    )
+                ]
+                assert layout.drift() == []
+    for beside_two, beside_many in zip(*costs.values(), strict=True):
+        assert beside_many <= 1.2 * beside_two
+
+
+def test_many_single_growths_do_not_make_the_next_one_dearer(sim: Simulator) -> None:
+    with layout_of(2) as layout:
+        layout.grow("cache", by=CHUNK)
+        first = calls_of(lambda: layout.grow("cache", by=CHUNK)).python
+        for _ in range(40):
+            layout.grow("cache", by=CHUNK)
+        assert calls_of(lambda: layout.grow("cache", by=CHUNK)).python <= 1.2 * first
+        assert layout["cache"].size == 45 * CHUNK

@@ -1,0 +1,49 @@
+"""Sequences that share what is equal, against a tuple that is copied each time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hipplan.program.series import Series
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_series_is_what_a_copied_tuple_is(seed: int) -> None:
+    numbers = random.Random(seed)
+    plain: tuple[int, ...] = tuple(range(numbers.choice((0, 1, 40))))
+    series = Series(plain)
+    history = [(series, plain)]
+    for step in range(300):
+        if numbers.random() < 0.45:
+            count = numbers.randint(max(0, len(plain) - 6), len(plain))
+            plain, series = plain[:count], series.first(count)
+        else:
+            more = tuple(range(step, step + numbers.randint(0, 5)))
+            plain, series = plain + more, series.with_more(more)
+        history.append((series, plain))
+    for made, expected in history:  # those before are unchanged
+        assert (tuple(made), len(made), made == expected, bool(made)) == (expected, len(expected), True, bool(expected))
+        assert made != (*expected, 1)
+        assert tuple(reversed(made)) == expected[::-1]
+        for start in range(0, len(expected) + 2, 3):
+            assert (made[start:], made[:start], made[-start:]) == (
+                expected[start:],
+                expected[:start],
+                expected[-start:],
+            )
+        for place in range(-len(expected), len(expected)):
+            assert made[place] == expected[place]
+        with pytest.raises(IndexError):
+            made[len(expected)]
+
+
+def test_single_additions_make_few_parts() -> None:
+    series: Series[int] = Series()
+    for number in range(12_000):
+        series = series.with_more((number,))
+    assert len(series._parts) <= 14
+    for count in reversed(range(12_000)):
+        series = series.first(count)
+    assert (tuple(series), series._parts) == ((), ())
