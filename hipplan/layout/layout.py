@@ -23,7 +23,8 @@ from hipplan.layout.moving import MovesBytes
 from hipplan.layout.sharing import export
 from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.state import State
-from hipplan.layout.torchpool import TorchPool
+from hipplan.layout.tensors import Convert, tensors_of
+from hipplan.layout.torchpool import Threads, TorchPool
 from hipplan.layout.transaction import OnStep
 from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
@@ -299,18 +300,31 @@ class Layout(MovesBytes):
             raise TypeError("watch() needs on_unmap, on_map or both")
         return self._holding.watches.add(name, on_unmap, on_map)
 
-    @contextmanager
-    def torch_pool(self, name: str) -> Iterator[Any]:
-        """While entered, PyTorch allocations of this thread on the device come from a region, tensor or device buffer.
+    def tensors(self, name: str, *, convert: Convert | None = None) -> dict[str, Any]:
+        """All tensors of a region, by their names in it; or those whose names match a pattern ("*.weight"), by their
+        whole names.
 
-        It yields a torch.cuda.MemPool; if it is full, PyTorch raises torch.OutOfMemoryError. Tensors keep the layout
-        open (HP409). Memory that a region has grown by is used once all older tensors are deleted. Raises ValueError
-        for memory that is not on one device, RuntimeError without a PyTorch for the runtime's GPUs.
+        convert: makes each one of a Piece; default: torch.from_dlpack, without a copy. The result is what
+        `module.load_state_dict(tensors, assign=True)` takes. Raises KeyError: no such tensors; BufferError as
+        layout[name] does; RuntimeError without PyTorch.
+        """
+        return tensors_of(self._holding, name, convert)
+
+    @contextmanager
+    def torch_pool(self, name: str, *, threads: Threads = "this") -> Iterator[Any]:
+        """While entered, PyTorch allocations on the device come from a region, tensor or device buffer.
+
+        threads: "this" thread's allocations, or those of "all" threads: so also gradients, which backward() makes in a
+        thread of its own, and models that transformers loads with worker threads. With "all" a warning is logged if
+        nothing was allocated inside. It yields a torch.cuda.MemPool; if it is full, PyTorch raises
+        torch.OutOfMemoryError. Tensors keep the layout open (HP409). Memory that a region has grown by is used once
+        all older tensors are deleted. Raises ValueError for memory that is not on one device, RuntimeError without a
+        PyTorch for the runtime's GPUs, or with one that cannot do it for all threads.
         """
         pool = self._torch_pools.get(name)
         if pool is None or pool.is_outdated():
             pool = self._torch_pools[name] = TorchPool(self._holding, name)
-        with pool.used() as torch_pool:
+        with pool.used(threads) as torch_pool:
             yield torch_pool
 
     def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:

@@ -7,15 +7,22 @@ blocks in its cache, and frees them with the pool or when its cache is emptied; 
 from __future__ import annotations
 
 import contextlib
+import logging
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hipplan import _core
 from hipplan.layout.holding import Holding
 from hipplan.machines.family import family_of
+from hipplan.units import format_size
+
+log = logging.getLogger("hipplan")
+
+Threads = Literal["this", "all"]
+"""Whose allocations come from a pool."""
 
 
 class TorchPool:
@@ -59,8 +66,10 @@ class TorchPool:
         return True
 
     @contextmanager
-    def used(self) -> Iterator[Any]:
-        """While entered, what this thread allocates on the device comes from here."""
+    def used(self, threads: Threads) -> Iterator[Any]:
+        """While entered, what this thread or all threads allocate on the device comes from here."""
+        if threads not in get_args(Threads):
+            raise ValueError(f"threads is 'this' or 'all', not {threads!r}")
         torch = self._torch()
         if self._allocator is None:
             slot = self.native.slot
@@ -69,8 +78,19 @@ class TorchPool:
             _allocators.append(self._allocator)
         if self._torch_pool is None:
             self._torch_pool = torch.cuda.MemPool(self._allocator.allocator())
-        with torch.cuda.device(self.device), torch.cuda.use_mem_pool(self._torch_pool):
+        before = self.native.used
+        entered = torch.cuda.use_mem_pool if threads == "this" else _used_by_all_threads
+        with torch.cuda.device(self.device), entered(self._torch_pool):
             yield self._torch_pool
+        self._report(self.native.used - before, warns=threads == "all")
+
+    def _report(self, taken: int, *, warns: bool) -> None:
+        """Log how many bytes PyTorch has newly taken: blocks that it reuses from its own cache are not among them."""
+        if taken or not warns:
+            log.info("PyTorch took %s of '%s'", format_size(taken), self._name)
+        else:
+            why = "what was made there lies elsewhere, or in blocks that PyTorch had kept"
+            log.warning("PyTorch took no memory of '%s': %s", self._name, why)
 
     def trim(self) -> None:
         """Makes PyTorch free the blocks without tensors."""
@@ -99,6 +119,29 @@ class TorchPool:
         if torch_version is None:
             raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
         return torch
+
+
+@contextmanager
+def _used_by_all_threads(torch_pool: Any) -> Iterator[None]:
+    """torch.cuda.use_mem_pool() for all threads. PyTorch has no public function for it: this is what its graphs use.
+
+    Raises RuntimeError where this PyTorch has no such function.
+    """
+    torch = import_module("torch")
+    private = torch._C
+    begin = getattr(private, "_cuda_beginAllocateToPool", None)
+    end = getattr(private, "_cuda_endAllocateToPool", None)
+    if begin is None or end is None:
+        raise RuntimeError(
+            f"threads='all' needs another PyTorch: {torch.__version__} can only use a pool in one thread"
+        )
+    device = torch.cuda.current_device()
+    begin(device, torch_pool.id)
+    try:
+        yield
+    finally:
+        end(device, torch_pool.id)
+        private._cuda_releasePool(device, torch_pool.id)  # begin() counts as a user, and end() does not take that back
 
 
 _allocators: list[Any] = []

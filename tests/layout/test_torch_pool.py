@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import hipplan
 from hipplan import _core
 from hipplan.layout.layout import Layout
-from hipplan.layout.torchpool import TorchPool
+from hipplan.layout.torchpool import TorchPool, _used_by_all_threads
 from tests.conftest import Simulator
 
 KIB = 1024
@@ -286,3 +287,23 @@ def test_a_pool_sleeps_with_its_region(layout: Layout, monkeypatch: pytest.Monke
         allocator.free(item or 0)
     layout.sleep("scratch")  # an empty one needs no force
     layout.wake()
+
+
+def test_a_pool_is_for_this_thread_or_all(layout: Layout) -> None:
+    pool = TorchPool(layout._holding, "scratch")
+    with pytest.raises(ValueError, match="threads is 'this' or 'all', not 'some'"), pool.used("some"):  # type: ignore[arg-type]
+        pass
+    pool.close()
+
+
+@pytest.mark.parametrize("there", [(), ("_cuda_beginAllocateToPool",), ("_cuda_endAllocateToPool",)])
+def test_a_pytorch_that_cannot_do_it_for_all_threads_is_named(
+    there: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = SimpleNamespace(**dict.fromkeys(there, lambda *_: None))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=private, __version__="2.5.0"))
+    with (
+        pytest.raises(RuntimeError, match=r"threads='all' needs another PyTorch: 2.5.0"),
+        _used_by_all_threads(SimpleNamespace(id=(0, 1))),
+    ):
+        pass
