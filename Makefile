@@ -42,7 +42,7 @@ reliability: $(VENV)/installed
 	$(BIN)/python tools/reliability.py $(ARGUMENTS)
 
 # The suite on builds with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer; KINDS names one,
-# ARGUMENTS some of the tests. Needs g++.
+# ARGUMENTS some of the tests, or --quick for those of `make quick`. Needs g++.
 sanitize:
 	for kind in $(or $(KINDS),$(SANITIZERS)); do \
 	  $(MAKE) VENV=$(VENV)-$${kind%%,*} BUILD=build/$${kind%%,*} CXX=g++ \

@@ -1,4 +1,4 @@
-"""Writes what is generated: the plan reference, the error pages, the coverage of HIP, completion scripts.
+"""Writes what is generated: the plan reference, the error pages, the coverage of HIP.
 
 python docs/generate.py            # writes
 python docs/generate.py --check    # only prints what would change; exit code 1 if anything would
@@ -18,7 +18,6 @@ from pydantic.fields import FieldInfo
 import hipplan.language.expand
 import hipplan.language.include
 import hipplan.language.model
-from hipplan.cli.completion import SHELLS
 from hipplan.codes import CODES
 from hipplan.experiment.model import Experiment, Metric
 from hipplan.explain import explain
@@ -28,7 +27,6 @@ from hipplan.language.model.describe import field_docs
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
-from docs.completions import completion  # noqa: E402
 from docs.coverage import coverage  # noqa: E402
 from tests.amd import library  # noqa: E402
 from tests.conformance import differences  # noqa: E402
@@ -174,7 +172,6 @@ def generated() -> dict[Path, str]:
         DOCS / "coverage.md": coverage(),
         DOCS / "hardware.md": hardware(),
         DOCS / "amd.md": amd(),
-        **{DOCS.parent / f"hipplan/completions/hipplan.{shell}": completion(shell) for shell in SHELLS},
     }
 
 

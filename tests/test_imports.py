@@ -34,6 +34,12 @@ def test_attaching_imports_nothing_that_reads_plans() -> None:
     assert modules & (READS_PLANS | {"rich", "numpy", "importlib.metadata", "asyncio", "concurrent.futures"}) == set()
 
 
+def test_a_holder_imports_nothing_that_reads_plans() -> None:
+    modules = imported("import hipplan.cli.main, hipplan.cli.up, hipplan.holders.holder")
+
+    assert modules & (READS_PLANS | {"pydantic", "hipplan.language.model", "hipplan._core"}) == set()
+
+
 @pytest.mark.parametrize(
     "line",
     [

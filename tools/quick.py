@@ -29,11 +29,14 @@ EXAMPLES = [
     f"tests/faults/test_every_call.py::{FAILS}_nothing_but_what_was_reported[7.3.0-quickstart]",
 ]
 
+PARALLEL = ["-n", "auto", "--dist", "worksteal"]
+TESTS = [*FOLDERS, *EXAMPLES, *(f"--ignore={path}" for path in SWEEPS), *PARALLEL]
+"""The arguments for pytest, less the rules about sources."""
+
 
 def main(*arguments: str) -> int:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"]
-    left_out = (f"--ignore={path}" for path in SWEEPS)
-    code = subprocess.run([*command, *RULES, *FOLDERS, *EXAMPLES, *left_out, *arguments], cwd=ROOT).returncode
+    command = [sys.executable, "-m", "pytest", "-q", *RULES, *TESTS, *arguments]
+    code = subprocess.run(command, cwd=ROOT).returncode
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU time: {used.ru_utime + used.ru_stime:.0f} s")
     return code

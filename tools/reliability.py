@@ -1,7 +1,8 @@
 """Runs what shows that nothing is lost, prints the counts, and with --write puts them into docs/reliability.md.
 
 python tools/reliability.py                    faults, properties, interrupts, limits and the soak on this build
-python tools/reliability.py --sanitizer thread the suite on a build with a sanitizer (`make sanitize` builds it)
+python tools/reliability.py --sanitizer thread the suite on a build with a sanitizer (`make sanitize` builds it);
+                                               with --quick the tests of `make quick`
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import tempfile
 import textwrap
 import time
 from pathlib import Path
+
+import quick
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
@@ -46,6 +49,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=1_000, help="of each property")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="of properties and soak")
     parser.add_argument("--write", action="store_true", help="record the outcome in docs/reliability.md")
+    parser.add_argument("--quick", action="store_true", help="the tests of `make quick` alone, with --sanitizer")
     parser.add_argument("tests", nargs="*", help="instead of the whole suite, with --sanitizer")
     given = parser.parse_args()
     began = time.monotonic()
@@ -105,19 +109,15 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
             sys.exit(f"the {kind} sanitizer does not tell of a planted defect: its reports mean nothing here")
     with tempfile.TemporaryDirectory() as folder:
         environment = _environment(given.sanitizer, folder)
-        wanted = given.tests or [
-            "tests",
-            *(f"--ignore={path}" for path in NOT_SANITIZED),
-            "-k",
-            f"not ({' or '.join(TIMED)})",
-        ]
-        ran = _pytest(wanted, environment)
+        suite = quick.TESTS if given.quick else ["tests", *(f"--ignore={path}" for path in NOT_SANITIZED)]
+        ran = _pytest(given.tests or [*suite, "-k", f"not ({' or '.join(TIMED)})"], environment)
         reports = sorted(Path(folder).iterdir())
         for report in reports:
             print(report.read_text(errors="replace"), file=sys.stderr)
     return {
         "build": given.sanitizer,
-        "suite": " ".join(given.tests) or "all but tests that need a GPU or bound a time",
+        "suite": " ".join(given.tests)
+        or ("make quick" if given.quick else "all but tests that need a GPU or bound a time"),
         "tests": ran["tests"],
         "faults injected": ran["faults"],
         "reports of the sanitizer": str(len(reports)),

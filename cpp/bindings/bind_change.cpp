@@ -10,6 +10,8 @@
 namespace hipplan {
 namespace {
 
+using clock = std::chrono::steady_clock;
+
 std::vector<binding> read_bindings(const py::dict& bound) {
   std::vector<binding> out;
   try {
@@ -31,7 +33,6 @@ void require_own_process(const holdings& of) {
 /// Runs rows for some milliseconds, then checks signals. gives_up: when the search for an address ends, by
 /// time.monotonic(). Raises HipError, and what a signal's handler raises.
 void advance(change& self, const holdings& of, std::size_t end, double gives_up) {
-  using clock = std::chrono::steady_clock;
   const std::chrono::duration<double> seconds(std::min(gives_up, 1e9));  // infinity would overflow the clock
   const clock::time_point at_last(std::chrono::duration_cast<clock::duration>(seconds));
   require_own_process(of);

@@ -16,7 +16,7 @@ using clock = std::chrono::steady_clock;
 
 /// How long the caller polls before it sleeps: if the devices are idle already, waking up would take longer
 /// than the whole wait.
-constexpr auto awake = std::chrono::microseconds(300);
+constexpr auto polling = std::chrono::microseconds(300);
 
 }  // namespace
 
@@ -85,7 +85,7 @@ idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
 
 bool idle_wait::wait_until(clock::time_point until) const {
   if (!progress_->runtime->may_call()) return true;  // the waiting thread belongs to the parent process
-  for (const auto asleep = std::min(until, clock::now() + awake); clock::now() < asleep;) {
+  for (const auto asleep = std::min(until, clock::now() + polling); clock::now() < asleep;) {
     if (progress_->finished()) return true;
     std::this_thread::yield();
   }

@@ -45,9 +45,9 @@ mapped_memory mapped_memory::now() {
     const auto first = std::from_chars(text.data() + at, end, next.begin, 16);
     if (first.ptr == end) break;
     const auto second = std::from_chars(first.ptr + 1, end, next.end, 16);
-    const auto rights = static_cast<std::size_t>(second.ptr - text.data());
-    next.accessible = text.substr(rights, 4) != " ---";
-    next.name = std::min(text.find_first_of("/[\n", rights), line_end);
+    const auto rights_at = static_cast<std::size_t>(second.ptr - text.data());
+    next.accessible = text.substr(rights_at, 4) != " ---";
+    next.name = std::min(text.find_first_of("/[\n", rights_at), line_end);
     out.all_.push_back(next);
     at = line_end + 1;
   }

@@ -5,8 +5,6 @@
 namespace hipplan {
 namespace {
 
-void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
 std::string at(std::uintptr_t address) { return "the memory at " + hexadecimal(address); }
 
 hip::hipMemGenericAllocationHandle_t native_handle(std::uintptr_t handle) {
@@ -125,7 +123,7 @@ std::size_t granularity(hip::runtime& runtime, const allocation_properties& prop
 unsigned long long access(hip::runtime& runtime, device_id device, std::uintptr_t address) {
   unsigned long long flags = 0;
   const hip::hipMemLocation location{hip::hipMemLocationTypeDevice, device.value};
-  runtime.check(runtime.hipMemGetAccess(&flags, &location, pointer(address)), "hipMemGetAccess",
+  runtime.check(runtime.hipMemGetAccess(&flags, &location, pointer_at(address)), "hipMemGetAccess",
                 [&] { return std::pair(at(address), "for " + text(device)); });
   return flags;
 }
@@ -144,7 +142,7 @@ int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t s
                     hip::hipMemRangeAttribute attribute) {
   int value = 0;
   runtime.check(
-      runtime.hipMemRangeGetAttribute(&value, sizeof value, attribute, pointer(address), size_bytes),
+      runtime.hipMemRangeGetAttribute(&value, sizeof value, attribute, pointer_at(address), size_bytes),
       "hipMemRangeGetAttribute", at(address), "attribute=" + std::to_string(attribute));
   return value;
 }
@@ -153,7 +151,7 @@ std::vector<int> accessed_by(hip::runtime& runtime, std::uintptr_t address, std:
   std::vector<int> devices(static_cast<std::size_t>(device_count(runtime)) + 1, hip::hipInvalidDeviceId);
   const auto result =
       runtime.hipMemRangeGetAttribute(devices.data(), devices.size() * sizeof(int),
-                                      hip::hipMemRangeAttributeAccessedBy, pointer(address), size_bytes);
+                                      hip::hipMemRangeAttributeAccessedBy, pointer_at(address), size_bytes);
   runtime.check(result, "hipMemRangeGetAttribute", at(address), "attribute=AccessedBy");
   std::erase(devices, hip::hipInvalidDeviceId);
   return devices;
@@ -161,7 +159,7 @@ std::vector<int> accessed_by(hip::runtime& runtime, std::uintptr_t address, std:
 
 hip::hipPointerAttribute_t pointer_attributes(hip::runtime& runtime, std::uintptr_t address) {
   hip::hipPointerAttribute_t attributes{};
-  runtime.check(runtime.hipPointerGetAttributes(&attributes, pointer(address)), "hipPointerGetAttributes",
+  runtime.check(runtime.hipPointerGetAttributes(&attributes, pointer_at(address)), "hipPointerGetAttributes",
                 at(address));
   return attributes;
 }
@@ -169,14 +167,14 @@ hip::hipPointerAttribute_t pointer_attributes(hip::runtime& runtime, std::uintpt
 std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime, std::uintptr_t address) {
   void* base = nullptr;
   std::size_t size_bytes = 0;
-  runtime.check(runtime.hipMemGetAddressRange(&base, &size_bytes, pointer(address)), "hipMemGetAddressRange",
-                [&] { return std::pair(at(address), std::string()); });
+  runtime.check(runtime.hipMemGetAddressRange(&base, &size_bytes, pointer_at(address)),
+                "hipMemGetAddressRange", [&] { return std::pair(at(address), std::string()); });
   return {reinterpret_cast<std::uintptr_t>(base), size_bytes};
 }
 
 int dma_buf_of(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
   int descriptor = -1;
-  const auto result = runtime.hipMemGetHandleForAddressRange(&descriptor, pointer(address), size_bytes,
+  const auto result = runtime.hipMemGetHandleForAddressRange(&descriptor, pointer_at(address), size_bytes,
                                                              hip::hipMemRangeHandleTypeDmaBufFd, 0);
   runtime.check(result, "hipMemGetHandleForAddressRange", at(address), "size=" + std::to_string(size_bytes));
   return descriptor;
@@ -184,13 +182,13 @@ int dma_buf_of(hip::runtime& runtime, std::uintptr_t address, std::size_t size_b
 
 unsigned int host_flags(hip::runtime& runtime, std::uintptr_t address) {
   unsigned int flags = 0;
-  runtime.check(runtime.hipHostGetFlags(&flags, pointer(address)), "hipHostGetFlags", at(address));
+  runtime.check(runtime.hipHostGetFlags(&flags, pointer_at(address)), "hipHostGetFlags", at(address));
   return flags;
 }
 
 std::uintptr_t device_pointer(hip::runtime& runtime, std::uintptr_t host_address) {
   void* out = nullptr;
-  runtime.check(runtime.hipHostGetDevicePointer(&out, pointer(host_address), 0), "hipHostGetDevicePointer",
+  runtime.check(runtime.hipHostGetDevicePointer(&out, pointer_at(host_address), 0), "hipHostGetDevicePointer",
                 at(host_address));
   return reinterpret_cast<std::uintptr_t>(out);
 }

@@ -11,8 +11,6 @@ namespace {
 
 constexpr auto poll_pause = std::chrono::microseconds(200);
 
-void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
 }  // namespace
 
 queued_work::queued_work(runtime_ptr runtime, std::string name, device_id device, hip::hipStream_t stream)
@@ -54,8 +52,8 @@ void queued_work::check_enqueued(hip::hipError_t result, const char* call, std::
 }
 
 void queued_work::enqueue(const copy& item) {
-  auto* const to = pointer(item.to);
-  auto* const from = pointer(item.from);
+  auto* const to = pointer_at(item.to);
+  auto* const from = pointer_at(item.from);
   const bool on_one_device =
       item.to_device == item.from_device || item.to_device == cpu_device || item.from_device == cpu_device;
   if (on_one_device) {
@@ -71,7 +69,7 @@ void queued_work::enqueue(const copy& item) {
 void queued_work::enqueue(const fill& item) {
   if (item.pattern.find_first_not_of(item.pattern.front()) == std::string::npos) {
     const auto value = static_cast<unsigned char>(item.pattern.front());
-    return check_enqueued(runtime_->hipMemsetAsync(pointer(item.address), value, item.size_bytes, stream_),
+    return check_enqueued(runtime_->hipMemsetAsync(pointer_at(item.address), value, item.size_bytes, stream_),
                           "hipMemsetAsync", item.address, 0, item.size_bytes);
   }
   const auto& bytes = patterns_.emplace_back(item.pattern);

@@ -9,8 +9,6 @@
 namespace hipplan {
 namespace {
 
-void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
 std::string moved(std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes) {
   return "dst=" + hexadecimal(to) + ", src=" + hexadecimal(from) + ", size=" + std::to_string(size_bytes);
 }
@@ -36,7 +34,7 @@ void copy_through_host(hip::runtime& runtime, std::uintptr_t to, device_id to_de
 
 void fill(hip::runtime& runtime, std::uintptr_t address, int value, std::size_t size_bytes) {
   const auto arguments = "dst=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes);
-  runtime.check(runtime.hipMemset(pointer(address), value, size_bytes), "hipMemset", "a fill", arguments);
+  runtime.check(runtime.hipMemset(pointer_at(address), value, size_bytes), "hipMemset", "a fill", arguments);
   // hipMemset of device memory may return before it is done.
   runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a fill", arguments);
 }
@@ -51,14 +49,14 @@ void prefetch(hip::runtime& runtime, std::uintptr_t address, std::size_t size_by
               device_id on) {
   const scoped_device current(runtime, on);
   const auto arguments = "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes);
-  runtime.check(runtime.hipMemPrefetchAsync(pointer(address), size_bytes, to.value, nullptr),
+  runtime.check(runtime.hipMemPrefetchAsync(pointer_at(address), size_bytes, to.value, nullptr),
                 "hipMemPrefetchAsync", "a prefetch to " + text(to), arguments);
   runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a prefetch", arguments);
 }
 
 void copy(hip::runtime& runtime, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes) {
-  runtime.check(runtime.hipMemcpy(pointer(to), pointer(from), size_bytes, hip::hipMemcpyDefault), "hipMemcpy",
-                "a copy", moved(to, from, size_bytes));
+  runtime.check(runtime.hipMemcpy(pointer_at(to), pointer_at(from), size_bytes, hip::hipMemcpyDefault),
+                "hipMemcpy", "a copy", moved(to, from, size_bytes));
   // Between two devices hipMemcpy may return before it is done.
   runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a copy",
                 moved(to, from, size_bytes));
@@ -71,7 +69,7 @@ void copy_peer(hip::runtime& runtime, std::uintptr_t to, device_id to_device, st
     return copy_through_host(runtime, to, to_device, from, from_device, size_bytes);
   }
   const auto result =
-      runtime.hipMemcpyPeer(pointer(to), to_device.value, pointer(from), from_device.value, size_bytes);
+      runtime.hipMemcpyPeer(pointer_at(to), to_device.value, pointer_at(from), from_device.value, size_bytes);
   runtime.check(result, "hipMemcpyPeer", "a copy from " + text(from_device) + " to " + text(to_device),
                 moved(to, from, size_bytes));
   runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a peer copy",

@@ -21,6 +21,9 @@ inline constexpr device_id cpu_device{-1};
   return device == cpu_device ? "the CPU" : "device " + std::to_string(device.value);
 }
 
+/// An address as the driver's calls take it.
+[[nodiscard]] inline void* pointer_at(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
 [[nodiscard]] std::string hexadecimal(std::uintptr_t value);
 [[nodiscard]] inline std::string hexadecimal(const void* pointer) {
   return hexadecimal(reinterpret_cast<std::uintptr_t>(pointer));

@@ -9,6 +9,7 @@ from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from hipplan.language.host import HOST
 from hipplan.language.model import (
     OWNER,
     Allocation,
@@ -22,7 +23,6 @@ from hipplan.language.model import (
 )
 
 Path = tuple[Hashable, ...]
-HOST = "host"
 
 
 class ResolvedDevice(NamedTuple):

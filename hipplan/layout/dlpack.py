@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hipplan.language.objects import HOST
+from hipplan.language.host import HOST
 from hipplan.machines.family import Family
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from hipplan.language.objects import HOST
+from hipplan.language.host import HOST
 from hipplan.machines.machine import Link, Machine, MachineDevice
 from hipplan.pictures.looks import OF_HOST, OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.scene import CAME, STAYED, WENT, Box, Device, Wire

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from hipplan.language.objects import HOST
+from hipplan.language.host import HOST
 from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT
 from hipplan.program.program import Program
 from hipplan.program.steps import RANK_SIGN

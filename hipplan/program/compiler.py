@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from hipplan.errors import MachineError, Span, printable
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings, in_order
+from hipplan.language.host import HOST
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.language.objects import HOST, Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
+from hipplan.language.objects import Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.machines.profiles import load_machine
 from hipplan.program import contents, peak, pieces, preflight, ranges, regions, sealing, sleeping, steps

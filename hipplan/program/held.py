@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError, Span
 from hipplan.language.findings import Findings, in_order
-from hipplan.language.objects import HOST, Path, bare_uuid
+from hipplan.language.host import HOST
+from hipplan.language.objects import Path, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine, MachineDevice
 from hipplan.program import contents, pieces, steps
 from hipplan.program.addresses import addresses_for

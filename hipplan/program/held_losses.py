@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from hipplan.language.objects import HOST, bare_uuid
+from hipplan.language.host import HOST
+from hipplan.language.objects import bare_uuid
 from hipplan.plain import counted
 from hipplan.program.consent import is_allowed, patterns_for, refusal
 from hipplan.program.held import Access, has_writers, limit, mappings

@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
+from hipplan.language.host import HOST
 from hipplan.language.model import Attached
-from hipplan.language.objects import HOST
 from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, Rights
 from hipplan.program.backups import Backup

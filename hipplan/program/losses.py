@@ -16,7 +16,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
-from hipplan.language.objects import HOST
+from hipplan.language.host import HOST
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.alterations import CopyBytes

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from hipplan.errors import Diagnostic, MachineError, Span
 from hipplan.files.dtypes import BY_NAME
-from hipplan.language.objects import HOST, ResolvedRegion, bare_uuid
+from hipplan.language.host import HOST
+from hipplan.language.objects import ResolvedRegion, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import Difference

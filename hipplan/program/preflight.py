@@ -8,10 +8,11 @@ from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
+from hipplan.language.host import HOST
 from hipplan.language.latest import Latest
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import ByteRange, ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.language.objects import HOST, Path, ResolvedAllocation, ResolvedMapping
+from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
 from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
-from hipplan.language.objects import HOST
+from hipplan.language.host import HOST
 from hipplan.units import format_size
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from hipplan.machines.machine import sim_profile
 from hipplan.machines.profiles import load_machine
 from hipplan.program.program import Program
 from tests.conftest import WHOLE, Key, Simulator, keys_of
-from tests.faults.counting import cut, points
+from tests.faults.counting import cut, each, points
 
 CODES = {
     "hipErrorOutOfMemory": 2,
@@ -161,8 +161,8 @@ def require_turn(sim: Simulator, mode: str) -> None:
 def sweep_codes(phase: Phase, calls: list[str], mode: str) -> None:
     """Fails each of the calls in turn, with each code that hipplan may treat otherwise.
 
-    Unless the sweep is whole, those that it treats alike, all but NotReady, take turns: over both modes and both
-    releases a call fails with each of them. NotReady has one mode a release then.
+    Unless the sweep is whole, a call fails with one code: with NotReady each second call of the mode that is the
+    release's own, so that each is retried on one of two releases; with others in turns elsewhere.
     """
     assert calls, "no call was made that could fail"
     alike = [code for code in CODES if code != "hipErrorNotReady"]
@@ -170,9 +170,10 @@ def sweep_codes(phase: Phase, calls: list[str], mode: str) -> None:
     turn = 2 * later + (mode == FOR_EVER)
     cut[phase.name] += len(calls) * len(CODES)
     for n, call in chosen(calls):
-        codes = alike if WHOLE else [alike[(n + turn) % len(alike)]]
-        if has_turn(phase.sim, mode):
-            codes = ["hipErrorNotReady", *codes]
+        codes = list(CODES)
+        if not WHOLE:
+            is_retried = has_turn(phase.sim, mode) and (n + later) % 2 == 0
+            codes = ["hipErrorNotReady"] if is_retried else [alike[(n // 2 + turn) % len(alike)]]
         cut[phase.name] -= len(codes)
         for code in codes:
             _fail(phase, n, call, code, mode)
@@ -187,7 +188,7 @@ def _fail(phase: Phase, n: int, call: str, code: str, mode: str) -> None:
 def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
     """Fails each call of the act, and for each of them every call of the undo: the first error stays first.
 
-    Unless the sweep is whole, each kind of call fails once in the act.
+    Unless the sweep is whole, each kind of call fails once in the act, and each second call of its undo.
     """
     assert calls, "no call was made that could fail"
     last = {call: n for n, call in enumerate(calls, 1)}  # of each kind of call, where most is to be undone
@@ -195,7 +196,7 @@ def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
     cut[f"roll backs of {phase.name}"] += len(calls) - len(taken)
     for n, call in taken:
         calls_made = _calls_until_undone(phase, n, code)
-        for m in range(n + 1, calls_made + 1):
+        for m in each(f"roll backs of {phase.name}", range(n + 1, calls_made + 1), 2):
             inject(phase, f"*@{n}={code}; *@{m}=hipErrorUnknown", call, code)
 
 

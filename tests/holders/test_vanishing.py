@@ -13,7 +13,7 @@ from tests.faults.harness import points
 from tests.holders.clients import Outcome, Task, result, start
 from tests.holders.test_holders import attached, until
 
-CLIENTS = 100
+CLIENTS = 100 if WHOLE else 30
 
 
 def files(process: int) -> int:

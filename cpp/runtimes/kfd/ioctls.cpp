@@ -240,7 +240,7 @@ int do_runtime_enable(kfd_ioctl_runtime_enable_args& wanted) {
 }
 
 // Compares only the number of the request: the sizes in it differ from release to release.
-const char* name_of(unsigned long request) {
+const char* request_name(unsigned long request) {
   switch (_IOC_NR(request)) {
 #define IOCTL(name, number) \
   case number:              \
@@ -312,7 +312,7 @@ int carried_out(unsigned long request, u64 program) {
 }  // namespace
 
 int kfd_ioctl(unsigned long request, void* arguments) {
-  const char* const name = name_of(request);
+  const char* const name = request_name(request);
   int error = ENOTTY;
   if (name) {
     error = failing(name);

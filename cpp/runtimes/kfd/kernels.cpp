@@ -208,7 +208,7 @@ bool run_unnamed(u32 gpu, const char* arguments) {
   return is_fill && fill(gpu, v[0], &v[3], sizeof(u32), v[2] - v[0]);
 }
 
-std::string name_of(u64 object) {
+std::string kernel_name(u64 object) {
   const auto found = kernel_names().find(object);
   if (found == kernel_names().end()) return "";
   const std::string& name = found->second;
@@ -248,7 +248,7 @@ bool run_at_once(u32 gpu, const std::string& name, kernel_arguments* given) {
 }  // namespace
 
 bool run_kernel(u32 gpu, const dispatch_packet& packet, std::vector<bool>* done_before) {
-  const std::string name = name_of(packet.object);
+  const std::string name = kernel_name(packet.object);
   const auto arguments =
       packet.arguments ? reach(gpu, packet.arguments, kernel_arguments::size_max, right::read) : reached{};
   kernel_arguments given(arguments.bytes, arguments.size);

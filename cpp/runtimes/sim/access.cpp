@@ -12,7 +12,6 @@
 namespace hipsim {
 namespace {
 
-constexpr std::size_t bounce_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
 
 // Contiguous bytes: in a memory file, or in host memory that the CPU accesses directly.

@@ -97,7 +97,6 @@ hipError_t guard(const char* name, const char* names, Function function, Argumen
 }  // namespace
 }  // namespace hipsim
 
-#define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
 #define HIPSIM_FOLLOWING(...) __VA_OPT__(, ) __VA_ARGS__
 #define HIPSIM_GUARD(name, parameters, arguments)                                          \
   HIPSIM_EXPORT hip_abi::hipError_t name parameters {                                      \

@@ -5,6 +5,8 @@
 
 #include "extra_abi.h"
 
+#define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace hipsim {
 
 /// The error of every call in a forked child, or if the simulator could not start; else Success.

@@ -16,8 +16,6 @@
 namespace hipsim {
 namespace {
 
-constexpr std::size_t bounce_bytes = std::size_t{1} << 20;
-
 using transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
 
 // Moves bytes between two addresses of this process, and returns how many; -1 if the kernel forbids the call.

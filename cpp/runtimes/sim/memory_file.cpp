@@ -17,7 +17,6 @@ namespace hipsim {
 namespace {
 
 constexpr std::uint64_t pool_bytes = std::uint64_t{1} << 62;
-constexpr std::uint64_t bounce_bytes = std::uint64_t{1} << 20;
 constexpr std::string_view name_prefix = "hipsim-";
 
 [[noreturn]] void throw_errno(const char* what) {
@@ -173,7 +172,7 @@ std::string owner_of_memory_file(int descriptor) {
 
 void extent::move_to_own_file(const std::string& owner) {
   auto file = std::make_shared<memory_file>(owner, bytes_);
-  std::vector<std::byte> bounce(std::min(bytes_, bounce_bytes));
+  std::vector<std::byte> bounce(std::min<std::uint64_t>(bytes_, bounce_bytes));
   const auto end = offset_ + bytes_;
   for (auto at = file_->written_from(offset_, end); at < end; at = file_->written_from(at, end)) {
     const auto step = std::min<std::uint64_t>(file_->unwritten_from(at, end) - at, bounce.size());

@@ -15,6 +15,9 @@
 
 namespace hipsim {
 
+/// What a copy through a buffer moves at once.
+inline constexpr std::size_t bounce_bytes = std::size_t{1} << 20;
+
 /// The CPU cannot read or write the caller's pointer.
 struct bad_host_pointer : std::runtime_error {
   using std::runtime_error::runtime_error;

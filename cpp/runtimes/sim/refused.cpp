@@ -10,8 +10,6 @@
 #include "guard.hpp"
 #include "process.hpp"
 
-#define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace hipsim {
 namespace {
 

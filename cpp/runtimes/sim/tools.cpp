@@ -5,10 +5,10 @@
 
 #include "access.hpp"
 #include "extra_abi.h"
+#include "guard.hpp"
 #include "ledger.hpp"
 #include "process.hpp"
 
-#define HIPSIM_EXPORT __attribute__((visibility("default")))
 extern "C" {
 #include "hipsim.h"
 }

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Literal
 
+from hipplan.language.host import HOST
 from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
-from hipplan.language.objects import HOST, Path, ResolvedDevice, ResolvedPeer, bare_uuid
+from hipplan.language.objects import Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.language.resolve.names import Names, families
 
 ORDINAL_MAX = 1023

@@ -1,6 +1,6 @@
-"""Kills a holder or a filler before one of its packets: HOLDERS_KILL is holder:3 or filler:3, or file.
+"""Where HOLDERS_KILL is set, kills a holder or a filler before one of its packets: holder:3 or filler:3 is in the file
+`kill` beside the plan. Both read it when they start, and at SIGUSR1.
 
-With `file` the value is in the file `kill` beside the plan; fillers read it when they start, holders at SIGUSR1.
 Fillers take their environment from the file `environment` there, too: lines of NAME=VALUE, such as faults for their
 driver calls. With HOLDERS_CLOCK the wall clock of holders and fillers jumps.
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-setting = os.environ.get("HOLDERS_KILL", "")
+is_on = "HOLDERS_KILL" in os.environ
 own_role = "filler" if "--filler" in sys.orig_argv else "holder" if "--starter" in sys.orig_argv else ""
 left = 0
 """Packets until this process is killed."""
@@ -29,8 +29,7 @@ def beside_plan(name: str) -> str:
 def start_count(*_: Any) -> None:
     """Read how many packets are left from now on."""
     global left
-    value = beside_plan("kill") if setting == "file" else setting
-    role, _, number = value.partition(":")
+    role, _, number = beside_plan("kill").partition(":")
     left = int(number) if role == own_role else 0
 
 
@@ -49,14 +48,14 @@ def counting(method: Any) -> Any:
     return counted
 
 
-if setting == "file" and own_role == "filler":
+if is_on and own_role == "filler":
     os.environ.update(line.split("=", 1) for line in beside_plan("environment").splitlines())
 if "HOLDERS_CLOCK" in os.environ and own_role:
     from tests.clocks import jumping_clock
 
     clock = jumping_clock()
     clock.__enter__()
-if setting and own_role:
+if is_on and own_role:
     from hipplan.processes import packets
 
     for name in ("_send", "_receive"):
