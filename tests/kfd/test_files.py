@@ -81,7 +81,9 @@ for path, major, minor in (("/dev/kfd", 510, 0), ("/dev/dri/renderD129", 226, 12
     for seen in (os.stat(path), os.lstat(path), os.fstat(opened), os.fstat(os.dup(opened))):
         assert stat.S_ISCHR(seen.st_mode) and (os.major(seen.st_rdev), os.minor(seen.st_rdev)) == (major, minor), path
     os.close(opened)
-assert os.access("/dev/kfd", os.R_OK) and not os.access("/dev/dri/card2", os.F_OK)
+for more in ({}, {"effective_ids": True}):  # access, and faccessat
+    assert os.access("/dev/kfd", os.R_OK, **more) and os.access("/sys/class/drm/card1/device", os.X_OK, **more)
+    assert not os.access("/dev/dri/card2", os.F_OK, **more)
 """)
 
 

@@ -253,6 +253,12 @@ KFDSIM_EXPORT int access(const char* path, int mode) noexcept {
   return static_cast<int>(syscall(SYS_access, redirected(path).path(), mode));
 }
 
+KFDSIM_EXPORT int faccessat(int descriptor, const char* path, int mode, int flags) noexcept {
+  static auto* const real = next<int(int, const char*, int, int)>("faccessat");
+  if (driver_at(path) != not_driver) return 0;
+  return real(descriptor, redirected(path).path(), mode, flags);
+}
+
 KFDSIM_EXPORT int stat(const char* path, struct stat* out) noexcept {
   return stat_any(AT_FDCWD, path, out, 0);
 }
