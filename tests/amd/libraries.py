@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hipplan.machines import topology, without_gpu
+from hipplan.machines import gpus, sysfs, topology, without_gpu
 from hipplan.machines.profiles import load_machine
 
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ class Package:
     version: str
     sha256: str
     folder: str
-    """Where its libraries belong: a release, common or glibc."""
+    """Where its libraries belong: a release, common or glibc; or tools/<release>, for a program with all its files."""
 
     @property
     def release(self) -> str:
@@ -58,6 +58,10 @@ class Package:
         match = re.match(r"(?:\d+:)?\d+\.\d+", self.version)
         assert match, self
         return match[0]
+
+    @property
+    def is_of_tools(self) -> bool:
+        return self.folder.startswith("tools/")
 
     @property
     def file(self) -> Path:
@@ -155,10 +159,14 @@ def downloaded(pinned: Sequence[Package]) -> tuple[list[Package], list[str]]:
         if wanted.version not in offered:
             substitutes = [v for v in offered if replace(wanted, version=v).release == wanted.release]
             if not substitutes:
-                raise NotPossible(
+                gone = (
                     f"Debian's {wanted.suite} no longer has {wanted.name} {wanted.release} (it has "
                     f"{', '.join(offered) or 'none'}): bring tests/amd/packages.lock up to date"
                 )
+                if not wanted.is_of_tools:
+                    raise NotPossible(gone)
+                moved.append(f"{wanted.name} is left out: {gone}")
+                continue
             moved.append(f"{wanted.name} is {substitutes[0]}: Debian no longer has the pinned {wanted.version}")
             wanted = replace(wanted, version=substitutes[0], sha256="")
         archive.download(wanted)
@@ -234,9 +242,13 @@ def _unpack(packages: Sequence[Package]) -> None:
     )
     if wanted.holds():
         return
-    for folder in ("lib", "glibc", "unpacked-one"):
+    for folder in ("lib", "glibc", "tools", "unpacked-one"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
     for package in packages:
+        if package.is_of_tools:
+            (FOLDER / "tools").mkdir(exist_ok=True)
+            subprocess.run(["dpkg-deb", "-x", package.file, FOLDER / package.folder], check=True)
+            continue
         target = FOLDER / "glibc" if package.folder == "glibc" else FOLDER / "lib" / package.folder
         target.mkdir(parents=True, exist_ok=True)
         whole = FOLDER / "unpacked-one"
@@ -262,7 +274,8 @@ def _build() -> None:
         without_gpu.driver_path()
     except FileNotFoundError as why:
         raise NotPossible(str(why)) from None
-    parts = (HERE / "enter.c", MACHINE, Path(topology.__file__))
+    sources = (topology.__file__, sysfs.__file__, gpus.__file__)
+    parts = (HERE / "enter.c", MACHINE, *(Path(source) for source in sources))
     built = _Stamp("built", "\n".join(f"{path.name} {_sha256(path)}" for path in parts))
     if built.holds():
         return

@@ -87,8 +87,10 @@ def table() -> str:
     head = [f"{release}: {record['packages'][shown[release]]}" for release in RELEASES]
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     for part in parts():
-        cells = [_cell(record["releases"].get(release, {}).get(part)) for release in RELEASES]
-        lines.append(f"| {part} | {' | '.join(cells)} |")
+        outcomes = [record["releases"].get(release, {}).get(part) for release in RELEASES]
+        dates = sorted({outcome["date"] for outcome in outcomes if outcome})
+        cells = [", ".join([part, *dates]), *map(_cell, outcomes)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,5 +1,9 @@
 // The declarations of abi.hpp beside those of the system's linux/kfd_ioctl.h: it compiles if they agree.
 #include <linux/kfd_ioctl.h>
+#if __has_include(<drm/amdgpu_drm.h>)
+#include <drm/amdgpu_drm.h>
+#define HAS_DRM
+#endif
 
 #include <cstddef>
 
@@ -153,4 +157,25 @@ FIELD(kfd_ioctl_runtime_enable_args, capabilities_mask);
 #if KFD_IOCTL_MINOR_VERSION >= 14
 static_assert(offsetof(kfdsim::kfd_event_data, last_event_age) ==
               offsetof(::kfd_event_data, signal_event_data));
+#endif
+
+#ifdef HAS_DRM
+static_assert(kfdsim::drm_version_number == _IOC_NR(DRM_IOCTL_VERSION));
+static_assert(kfdsim::drm_amdgpu_info_number == _IOC_NR(DRM_IOCTL_AMDGPU_INFO));
+SAME(kfdsim::info_accel_working, AMDGPU_INFO_ACCEL_WORKING);
+SAME(kfdsim::info_read_mmr_reg, AMDGPU_INFO_READ_MMR_REG);
+SAME(kfdsim::info_dev_info, AMDGPU_INFO_DEV_INFO);
+SIZE(drm_version);
+FIELD(drm_version, version_patchlevel);
+FIELD(drm_version, name);
+FIELD(drm_version, desc);
+SIZE(drm_amdgpu_info);
+FIELD(drm_amdgpu_info, query);
+static_assert(offsetof(kfdsim::drm_amdgpu_info, count) == offsetof(::drm_amdgpu_info, read_mmr_reg.count));
+static_assert(sizeof(kfdsim::drm_amdgpu_info_device) <= sizeof(::drm_amdgpu_info_device));
+FIELD(drm_amdgpu_info_device, gpu_counter_freq);
+FIELD(drm_amdgpu_info_device, cu_active_number);
+FIELD(drm_amdgpu_info_device, ids_flags);
+FIELD(drm_amdgpu_info_device, pte_fragment_size);
+FIELD(drm_amdgpu_info_device, vram_bit_width);
 #endif

@@ -71,9 +71,9 @@ def test_exit_codes_signals_and_streams_are_the_program_s(sim: Command, tmp_path
 def test_a_signal_to_the_command_reaches_the_program(library: Path) -> None:
     code = """
 import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 print(1, flush=True)
-signal.pause()
+sys.exit(9 if signal.sigwait({signal.SIGTERM}) else 1)
 """
     whole = [sys.executable, "-m", "hipplan", "sim", "--library", str(library), "--", sys.executable, "-c", code]
     with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

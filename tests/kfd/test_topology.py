@@ -20,7 +20,7 @@ def described(folder: Path, *devices: dict[str, object], **more: object) -> Path
     """The nodes of a machine."""
     whole = {"name": "m", "host_memory": 2**34, "devices": [DEVICE | device for device in devices], **more}
     topology.write(folder, Machine.model_validate(whole))
-    return folder / "topology" / "nodes"
+    return folder / topology.NODES
 
 
 def properties(path: Path) -> dict[str, int]:
@@ -32,7 +32,7 @@ def test_every_profile_of_amd_s_gpus_is_written(name: str, tmp_path: Path) -> No
     machine = load_machine(name)
     topology.write(tmp_path, machine)
     hosts = 1 + max(device.numa_node or 0 for device in machine.devices)
-    nodes = [tmp_path / "topology" / "nodes" / str(hosts + n) for n in range(len(machine.devices))]
+    nodes = [tmp_path / topology.NODES / str(hosts + n) for n in range(len(machine.devices))]
 
     assert [properties(node / "mem_banks/0/properties")["size_in_bytes"] for node in nodes] == [
         device.memory for device in machine.devices

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,8 @@ def test_every_package_is_pinned_by_version_and_hash() -> None:
         assert suite in ("trixie", "sid", "experimental"), name
         assert re.fullmatch(r"[0-9a-f]{64}", digest), name
         assert re.match(r"(\d+:)?\d+\.\d+", version), name
-        assert folder in (*libraries.RELEASES, "common", "glibc", "headers"), name
+        tools = [f"tools/{release}" for release in libraries.RELEASES]
+        assert folder in (*libraries.RELEASES, "common", "glibc", "headers", *tools), name
     hip = [version for _, name, version, _, _ in rows if name.startswith("libamdhip64")]
     assert [version[:3] for version in hip] == list(libraries.RELEASES)
 
@@ -105,6 +107,13 @@ def test_another_release_is_no_substitute(archive: dict[str, str]) -> None:
     archive |= {"7.3.0-1": "another release"}
     with pytest.raises(NotPossible, match=r"no longer has libone 7\.2 \(it has 7\.3\.0-1\)"):
         libraries.downloaded([pinned("as pinned")])
+
+
+def test_a_program_that_debian_no_longer_has_is_left_out(archive: dict[str, str]) -> None:
+    archive |= {"7.3.0-1": "another release"}
+    got, (left_out,) = libraries.downloaded([replace(pinned("as pinned"), folder="tools/7.2")])
+    assert got == []
+    assert left_out.startswith("libone is left out: Debian's sid no longer has libone 7.2 (it has 7.3.0-1)")
 
 
 def test_another_file_under_the_pinned_version_is_refused(archive: dict[str, str]) -> None:

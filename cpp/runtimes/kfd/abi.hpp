@@ -232,4 +232,32 @@ struct amdgpu_gpu_info {
 static_assert(sizeof(amdgpu_gpu_info) == 416 && offsetof(amdgpu_gpu_info, vram_bit_width) == 400);
 static_assert(sizeof(amdgpu_bo_metadata) == 280 && offsetof(amdgpu_bo_info, metadata) == 32);
 
+/// Of render nodes: include/uapi/drm/drm.h and amdgpu_drm.h.
+enum drm_ioctl_number : u32 { drm_version_number = 0x00, drm_amdgpu_info_number = 0x40 + 5 };
+
+struct drm_version {
+  i32 version_major, version_minor, version_patchlevel;
+  u64 name_len, name, date_len, date, desc_len, desc;
+};
+
+/// AMDGPU_INFO_*
+enum amdgpu_info_query : u32 { info_accel_working = 0x00, info_read_mmr_reg = 0x15, info_dev_info = 0x16 };
+
+struct drm_amdgpu_info {
+  u64 return_pointer;
+  u32 return_size, query;
+  u32 dword_offset, count, instance, flags;  ///< of info_read_mmr_reg
+};
+
+/// Its first half, where all is that this library knows; the kernel writes no more than it is asked for.
+struct drm_amdgpu_info_device {
+  u32 device_id, chip_rev, external_rev, pci_rev, family;
+  u32 num_shader_engines, num_shader_arrays_per_engine, gpu_counter_freq;
+  u64 max_engine_clock, max_memory_clock;
+  u32 cu_active_number, cu_ao_mask, cu_bitmap[4][4];
+  u32 enabled_rb_pipes_mask, num_rb_pipes, num_hw_gfx_contexts, pcie_gen;
+  u64 ids_flags, virtual_address_offset, virtual_address_max;
+  u32 virtual_address_alignment, pte_fragment_size, gart_page_size, ce_ram_size, vram_type, vram_bit_width;
+};
+
 }  // namespace kfdsim

@@ -51,9 +51,9 @@ u64 backed() {
   constexpr u64 block_bytes = 512;
   u64 blocks = 0;
   struct stat file {};
-  if (fstat(machine().memory, &file) == 0) blocks += static_cast<u64>(file.st_blocks);
+  if (status_of(machine().memory, &file) == 0) blocks += static_cast<u64>(file.st_blocks);
   for (const auto& [inode, memory] : machine().shareable) {
-    if (fstat(memory->file, &file) == 0) blocks += static_cast<u64>(file.st_blocks);
+    if (status_of(memory->file, &file) == 0) blocks += static_cast<u64>(file.st_blocks);
   }
   return blocks * block_bytes;
 }

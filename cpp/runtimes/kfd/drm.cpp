@@ -12,6 +12,7 @@
 #include "log.hpp"
 #include "machine.hpp"
 #include "memory.hpp"
+#include "render.hpp"
 
 using namespace kfdsim;  // NOLINT(google-build-using-namespace): what follows are C functions
 
@@ -35,9 +36,6 @@ constexpr u64 page_writeable = 1 << 2;
 enum map_operation : u32 { op_map = 1, op_unmap = 2, op_clear = 3, op_replace = 4 };
 constexpr unsigned long command_gem_mmap = 1;  // DRM_AMDGPU_*
 constexpr unsigned long command_gem_va = 8;
-constexpr u32 family_ai = 141;
-constexpr u32 counter_khz = 100'000;  // of the clock that all Instinct GPUs count with
-constexpr u64 flag_fusion = 1;        // AMDGPU_IDS_FLAGS_FUSION: an APU
 
 u32 next_number = 1;
 
@@ -108,8 +106,8 @@ KFDSIM_EXPORT int amdgpu_device_initialize(int descriptor, u32* major, u32* mino
   if (gpu < 0) return -EINVAL;
   const int own = open_driver(gpu);
   if (own < 0) return -errno;
-  *major = 3;
-  *minor = 61;
+  *major = drm_major_version;
+  *minor = drm_minor_version;
   *device = new amdgpu_device{own, static_cast<u32>(gpu)};
   return 0;
 }

@@ -71,7 +71,8 @@ gpu_state gpu_at(const std::string& node, u32 id, machine_state& made) {
 // Nodes with GPU id 0 are the host's.
 void read_topology(machine_state& made) {
   for (int number = 0;; ++number) {
-    const std::string node = folder() + "/topology/nodes/" + std::to_string(number);
+    const std::string node =
+        folder() + "/sys/devices/virtual/kfd/kfd/topology/nodes/" + std::to_string(number);
     const std::string id = first_line(node + "/gpu_id");
     if (id.empty()) break;
     if (id == "0") {
@@ -99,7 +100,7 @@ machine_state* new_machine() {
   if (made->gpus.empty()) log(0, "KFDSIM_MACHINE=%s describes no GPU", folder().c_str());
   if (the_machine) {  // a forked child has its parent's descriptors, which the driver refuses
     for (const auto& [descriptor, file] : the_machine->descriptors)
-      made->descriptors[descriptor] = {of_parent, file.inode};
+      made->descriptors[descriptor] = {of_parent, file.device, file.inode};
   }
   return made;
 }
@@ -152,17 +153,29 @@ int open_driver(int driver) {
   auto& descriptors = machine().descriptors;
   const int descriptor = static_cast<int>(syscall(SYS_memfd_create, "kfdsim-device", MFD_CLOEXEC));
   struct stat file {};
-  if (descriptor >= 0 && fstat(descriptor, &file) == 0) descriptors[descriptor] = {driver, file.st_ino};
+  if (descriptor >= 0 && status_of(descriptor, &file) == 0)
+    descriptors[descriptor] = {driver, file.st_dev, file.st_ino};
   return descriptor;
+}
+
+int status_of(int descriptor, struct stat* out) {
+  return static_cast<int>(syscall(SYS_fstat, descriptor, out));
 }
 
 int driver_of(int descriptor) {
   if (descriptor < 0 || !the_machine) return not_driver;
   const std::lock_guard lock(mutex());
-  const auto found = the_machine->descriptors.find(descriptor);
-  if (found == the_machine->descriptors.end()) return not_driver;
-  struct stat file {};  // it may have been closed by a call that is not intercepted, such as close_range
-  if (fstat(descriptor, &file) != 0 || file.st_ino != found->second.inode) return not_driver;
+  auto& descriptors = the_machine->descriptors;
+  struct stat file {};
+  if (descriptors.empty() || status_of(descriptor, &file) != 0) return not_driver;
+  auto found = descriptors.find(descriptor);
+  if (found == descriptors.end() ||
+      !found->second.is(file)) {  // a copy, or closed by a call that is not replaced
+    found = std::find_if(descriptors.begin(), descriptors.end(),
+                         [&](const auto& known) { return known.second.is(file); });
+    if (found == descriptors.end()) return not_driver;
+    if (opened()) descriptors[descriptor] = found->second;
+  }
   return opened() ? found->second.driver : of_parent;
 }
 

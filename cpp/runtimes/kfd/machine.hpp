@@ -1,7 +1,8 @@
 // A stand-in for the layer below AMD's user-space libraries: the amdgpu kernel driver, and the GPUs' command
 // processors. It is a library to preload; libamdhip64 and libhsa-runtime64 run on it unmodified.
 //
-//   libc.cpp     replaces open, ioctl, mmap and others of the C library
+//   libc.cpp     replaces ioctl, mmap and others of the C library
+//   files.*      replaces open, stat and others    render.*       the ioctls of a render node
 //   ioctls.*     the ioctls of /dev/kfd            managed.*      the ioctls for managed memory
 //   drm.cpp      libdrm_amdgpu's functions         events.*       events of the driver, signals of HSA
 //   queues.*     aql.cpp and sdma.cpp: packets     kernels.*      the kernels that AMD's libraries launch
@@ -14,6 +15,7 @@
 // This file: the driver as one process sees it. All of it is used under mutex().
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <array>
@@ -112,10 +114,16 @@ inline constexpr int control = -1;  ///< /dev/kfd, in place of a GPU's number
 inline constexpr int not_driver = -2;
 inline constexpr int of_parent = -3;  ///< opened before a fork
 
-/// An open file of the driver. Its inode says whether the descriptor is still that file.
+/// An open file of the driver. Its inode says whether the descriptor is still that file, and which others dup
+/// made of it.
 struct open_driver_file {
   int driver = control;
-  u64 inode = 0;
+  dev_t device = 0;
+  ino_t inode = 0;
+
+  [[nodiscard]] bool is(const struct stat& file) const {
+    return file.st_ino == inode && file.st_dev == device;
+  }
 };
 
 struct machine_state {
@@ -157,6 +165,8 @@ struct machine_state {
 [[nodiscard]] const std::string& folder();
 /// Opens a new descriptor of control or a GPU; -1 and errno.
 [[nodiscard]] int open_driver(int driver);
+/// fstat by a system call: this library's own asks what a descriptor is.
+[[nodiscard]] int status_of(int descriptor, struct stat* out);
 /// What a descriptor is: control, a GPU, of_parent or not_ours.
 [[nodiscard]] int driver_of(int descriptor);
 

@@ -107,7 +107,7 @@ struct seen {
 std::vector<seen> seen_between(u64 first, u64 end) {
   std::vector<seen> found;
   struct stat file {};
-  if (fstat(machine().memory, &file) != 0) return found;
+  if (status_of(machine().memory, &file) != 0) return found;
   map_reader maps;
   for (map_line line; maps.next(&line);) {
     if (line.inode != file.st_ino || std::strncmp(line.path, "/memfd:kfdsim-memory", 20) != 0) continue;
@@ -197,7 +197,7 @@ bool make_shareable(physical* memory) {
   struct stat named {};
   if (ftruncate(file, at(memory->size + page_bytes)) != 0 ||
       pwrite(file, &shared, sizeof shared, at(memory->size)) != static_cast<ssize_t>(sizeof shared) ||
-      fcntl(file, F_ADD_SEALS, seals) != 0 || fstat(file, &named) != 0 ||
+      fcntl(file, F_ADD_SEALS, seals) != 0 || status_of(file, &named) != 0 ||
       (!memory->place && !take_place(memory))) {
     const int error = errno;
     syscall(SYS_close, file);
@@ -301,7 +301,7 @@ int export_memory(physical* memory) {
 
 bool read_dmabuf(int descriptor, dmabuf* out) {
   struct stat file {};
-  if (fstat(descriptor, &file) != 0 || (fcntl(descriptor, F_GET_SEALS) & seals) != seals) return false;
+  if (status_of(descriptor, &file) != 0 || (fcntl(descriptor, F_GET_SEALS) & seals) != seals) return false;
   const off_t described_at = file.st_size - off_t{page_bytes};
   return pread(descriptor, out, sizeof *out, described_at) == static_cast<ssize_t>(sizeof *out) &&
          out->magic == dmabuf_magic && out->size && at(out->size) == described_at;
@@ -315,7 +315,7 @@ physical* import_memory(int descriptor, const dmabuf& shared) {
   auto& here = machine();
   struct stat named {};
   const int gpu = gpu_of(shared.gpu_id);
-  if (gpu < 0 || fstat(descriptor, &named) != 0) return nullptr;
+  if (gpu < 0 || status_of(descriptor, &named) != 0) return nullptr;
   if (const auto known = here.shareable.find(named.st_ino); known != here.shareable.end()) {
     auto& kept = here.only_exported;
     kept.erase(std::remove(kept.begin(), kept.end(), known->second), kept.end());
@@ -354,7 +354,7 @@ bool name_memory(physical* memory, u32 flags, u32 (&name)[4]) {
 int open_named(const u32 (&name)[4]) {
   const int descriptor = opened_again(static_cast<pid_t>(name[0]), static_cast<int>(name[1]));
   struct stat file {};
-  if (descriptor >= 0 && fstat(descriptor, &file) == 0 && file.st_ino == (name[2] | u64{name[3]} << 32))
+  if (descriptor >= 0 && status_of(descriptor, &file) == 0 && file.st_ino == (name[2] | u64{name[3]} << 32))
     return descriptor;
   if (descriptor >= 0) syscall(SYS_close, descriptor);
   return -1;
