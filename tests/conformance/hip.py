@@ -238,8 +238,8 @@ class Hip:
         assert self.hipFree(address) == SUCCESS
 
     @contextlib.contextmanager
-    def stream(self) -> Iterator[int]:
-        stream = self.get("hipStreamCreateWithFlags", c_void_p, 0)
+    def stream(self, flags: int = 0) -> Iterator[int]:
+        stream = self.get("hipStreamCreateWithFlags", c_void_p, flags)
         yield stream
         assert self.hipStreamDestroy(stream) == SUCCESS
 

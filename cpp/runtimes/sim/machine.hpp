@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "address_space.hpp"
+#include "host_functions.hpp"
 #include "managed_ranges.hpp"
 #include "memory_file.hpp"
 #include "personality.hpp"
@@ -104,6 +105,7 @@ struct event {
   bool recorded = false;
   std::uint64_t recorded_ns = 0;
 };
+  host_functions before{};  ///< that had not returned when it was recorded
 
 struct device_state {
   explicit device_state(std::string owner) : pool(std::move(owner)) {}

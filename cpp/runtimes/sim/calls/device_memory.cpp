@@ -84,6 +84,7 @@ hipError_t hipFree(void* ptr) {
   writing m;
   const auto address = address_of(ptr);
   const auto found = containing(m->blocks, address);
+  wait_for(unfinished_on(host_device));  // the program's functions may use it
   const bool registered = found != m->blocks.end() && found->second.kind == block_kind::registered;
   if (registered && m->rules.free_takes_registered) {
     m->drop_block(found);
