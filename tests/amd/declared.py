@@ -29,6 +29,12 @@ class Declared:
     releases: tuple[str, ...] = ALL
     holds: Callable[[list[Any]], bool] = lambda arguments: True
     """Which arguments the row is about."""
+    family: str = ""
+    """Where it is about more functions: how their names begin."""
+
+    def is_about(self, call: Call) -> bool:
+        named = call[0].startswith(self.family) if self.family else call[0] == self.function
+        return named and self.holds(call[1])
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Death:
     here: int
     shown_by: list[Call]
     releases: tuple[str, ...] = ALL
+    processes: int = 1
+    """Of so many processes at least one ends: what lies in their memory decides. The others get `here`, too."""
 
 
 def mapped(handle_type: int = 0, device: int = 0) -> list[Call]:
@@ -53,6 +61,8 @@ def mapped(handle_type: int = 0, device: int = 0) -> list[Call]:
 APART: list[Call] = [["hipSetDevice", [2]], ["hipMalloc", [["out", "P"], PIECE], "b0"], ["hipSetDevice", [0]]]
 """Memory of a device that has no link to the current one."""
 READ_WRITE = 3
+HOST_MEMORY = 64 << 30
+"""Of tests/amd/machine.yaml."""
 POOLED: list[Call] = [["hipMallocAsync", [["out", "P"], PIECE, None], "b0"], ["hipFree", [["at", "b0", 0]]]]
 BUFFER: Call = ["hipMalloc", [["out", "P"], PIECE], "b0"]
 
@@ -93,6 +103,21 @@ DECLARED = (
         attribute(10005), holds=asks(10005, 10006),
     ),
     Declared(
+        "hipDeviceGetAttribute", "sizes of textures on a device without images", 0, 0,
+        "AMD's library does not write them, and returns what lies in its memory", attribute(51), holds=asks(44, 50, 51),
+    ),
+    Declared(
+        "hipMallocManaged", "more than the host has", 0, 2, "the kernel decides, and the stand-in driver says yes",
+        [["hipMallocManaged", [["out", "P"], 2**40, 1], "b0"]], holds=lambda arguments: arguments[1] > HOST_MEMORY,
+    ),
+    Declared(
+        "hipPointerGetAttributes", "of a mapping of memory that was made for another device than the current one, "
+        "without a link between the two, since 7.1", 2, 0,
+        "AMD's library takes the memory from one and the address for the other's, and cannot map it there",
+        [["hipSetDevice", [2]], *mapped(device=1), ["hipPointerGetAttributes", [["room", 32], ["at", "m0", 0]]]],
+        ("7.2",),
+    ),
+    Declared(
         "hipFree", "of mapped virtual memory", 0, 1,
         "AMD's library forgets the piece, and 6.4 crashes at its hipMemUnmap; the simulator keeps what a program lost",
         [*mapped(), ["hipFree", [["at", "m0", 0]]]], ("7.2",),
@@ -130,7 +155,7 @@ DECLARED = (
         [["hipMallocManaged", [["out", "P"], PIECE, 1], "b0"],
          ["hipMemRangeGetAttributes", [["array", "P", [["room", 4], None, None, None]], ["array", "z", [4]],
                                        ["array", "i", [1]], 1, ["at", "b0", 0], PAGE]]],
-        holds=lambda arguments: arguments[3] < 4,
+        holds=lambda arguments: arguments[3] < arguments[1][2][0],
     ),
     Declared(
         "hipMemSetAccess", "for a device without a link to the memory's", 0, 1,
@@ -150,7 +175,15 @@ DECLARED = (
         [["hipMemAddressReserve", [["out", "P"], 4 * PIECE, 0, None, 0], "r0"],
          ["hipMemCreate", [["out", "P"], PIECE, ["prop", 1, 0, 1, 0], 0], "h0"],
          ["hipMemMap", [["at", "r0", PIECE], PIECE, 0, ["at", "h0", 0], 0], "m0"],
-         ["hipMemsetD16", [["at", "m0", 0], 7, 2 * PIECE]]], holds=lambda arguments: arguments[2] >= PIECE,
+         ["hipMemsetD16", [["at", "m0", 0], 7, 2 * PIECE]]], family="hipMemset",
+    ),
+    Declared(
+        "hipMemcpy", "more bytes than a range has, on a piece that is not its first", "fault", 1,
+        "as with hipMemsetD16",
+        [["hipMemAddressReserve", [["out", "P"], 4 * PIECE, 0, None, 0], "r0"],
+         ["hipMemCreate", [["out", "P"], PIECE, ["prop", 1, 0, 1, 0], 0], "h0"],
+         ["hipMemMap", [["at", "r0", 3 * PIECE], PIECE, 0, ["at", "h0", 0], 0], "m0"],
+         ["hipMemcpy", [["host", 0], ["at", "m0", 0], 2 * PIECE, 4]]], family="hipMemcpy",
     ),
 )  # fmt: skip
 
@@ -162,7 +195,12 @@ DEATHS = (
     Death("hipMemcpy from an address that is invalid", 1, [["hipMemcpy", [["host", 0], ["wild", "split"], PAGE, 4]]]),
     Death("hipMemImportFromShareableHandle of the other form", 1,
           [["hipMemImportFromShareableHandle", [["out", "P"], 3, 1], "h0"]], ("6.4",)),
+    Death("hipMemAddressReserve of almost all addresses", 1,
+          [["hipMemAddressReserve", [["out", "P"], 2**64 - PAGE, 0, None, 0], "r0"],
+           ["hipMemAddressFree", [["wild", "low"], 2**64 - PAGE]]]),
     Death("hipMemRelease of a number", 1, [["hipMemRelease", [["wild", "low"]]]]),
+    Death("hipMemGetAllocationPropertiesFromHandle of a number", 1,
+          [["hipMemGetAllocationPropertiesFromHandle", [["room", 32], ["wild", "low"]]]]),
     Death("hipMemUnmap of what is not mapped", 1, [["hipMemUnmap", [["host", 0], PIECE]]], ("6.4",)),
     Death("hipMemExportToShareableHandle into null", 1,
           [*mapped(1), ["hipMemExportToShareableHandle", [None, ["at", "h0", 0], 1, 0], "f0"]], ("6.4",)),
@@ -184,6 +222,9 @@ DEATHS = (
     Death("hipStreamWaitEvent of an event in hipStreamLegacy", 0,
           [["hipEventCreateWithFlags", [["out", "P"], 1], "e0"], ["hipEventRecord", [["at", "e0", 0], 1]],
            ["hipStreamWaitEvent", [2, ["at", "e0", 0], 0]]]),
+    Death("hipStreamWaitEvent of an interprocess event that was never recorded", 0,
+          [["hipEventCreateWithFlags", [["out", "P"], 6], "e0"], ["hipStreamWaitEvent", [2, ["at", "e0", 0], 0]]],
+          ("7.2",)),
     Death("hipHostGetDevicePointer of memory of a device without a link", 0,
           [["hipSetDevice", [2]], BUFFER, ["hipSetDevice", [0]],
            ["hipHostGetDevicePointer", [["out", "P"], ["at", "b0", 0], 0]]]),
@@ -198,7 +239,7 @@ DEATHS = (
     Death("hipMemGetAddressRange into null", 0, [BUFFER, ["hipMemGetAddressRange", [None, None, ["at", "b0", 0]]]]),
     Death("hipIpcGetMemHandle of pinned memory", 1,
           [["hipHostMalloc", [["out", "P"], PIECE, 0], "p0"],
-           ["hipIpcGetMemHandle", [["room", 64], ["at", "p0", 0]]]], ("7.2",)),
+           ["hipIpcGetMemHandle", [["room", 64], ["at", "p0", 0]]]], ("7.2",), processes=50),
     Death("hipMemPtrGetInfo into null", 1, [BUFFER, ["hipMemPtrGetInfo", [["at", "b0", 0], None]]]),
     Death("hipMemMap past the end of a range", 0,
           [*mapped(), ["hipMemCreate", [["out", "P"], 2 * PIECE, ["prop", 1, 0, 1, 0], 0], "h1"],
@@ -208,4 +249,5 @@ DEATHS = (
            ["hipMemAddressFree", [["at", "r0", 0], 4 * PIECE]]]),
 )  # fmt: skip
 """Rights over unequal pieces on 7.2 have no row: heap addresses decide whether they are given (test_plans.py). Nor has
-what follows hipMemUnmap of another size on 6.4: whether and where the process ends differs from run to run."""
+hipFree behind a prefetch to a second device, which a thread of 7.2's carries out (test_differential.py); nor what
+follows hipMemUnmap of another size on 6.4: whether and where the process ends differs from run to run."""

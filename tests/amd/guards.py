@@ -80,6 +80,19 @@ def has_unequal_pieces(player: Player, argument: Any) -> bool:
     return len(set(range_of(player, argument)[1])) > 1
 
 
+def is_number(player: Player, argument: Any) -> bool:
+    """What stands where a handle should, and is none."""
+    if argument is None:
+        return False
+    return not isinstance(argument, list) or argument[0] != "at" or player.things[argument[1]].kind != "handle"
+
+
+SIZE_AT = {"hipMemGetAddressRange": 2, "hipMemPtrGetInfo": 0}
+"""Calls that return the size of memory, and which argument is its address."""
+HANDLE_AT = {"hipMemRelease": 0, "hipMemGetAllocationPropertiesFromHandle": 1}
+"""Calls with a handle, and which argument it is."""
+
+
 def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     first = arguments[0] if arguments else None
     if player.damaged:
@@ -96,7 +109,7 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     if name.startswith(("hipMemcpy", "hipMemset")):
         if any(is_wild(player, argument) for argument in arguments):
             yield "bytes where there are none"
-        unit = {"hipMemsetD16": 2, "hipMemsetD32": 4}.get(name, 1)
+        unit = {"hipMemsetD16": 2, "hipMemsetD32": 4}.get(name.removesuffix("Async"), 1)
         if (player.address(first) or 0) % unit:
             yield "hipMemsetD16 and D32 of an address between two values"
         size = arguments[4 if name.startswith("hipMemcpyPeer") else 2] * unit
@@ -119,6 +132,12 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
         sides = [argument for argument in arguments[:2] if isinstance(argument, list)]
         if sides and all(live(player, side, MEMORY) is None for side in sides) and arguments[2] > 4 << 20:
             yield "bytes where there are none"
+    elif name in HANDLE_AT and is_number(player, arguments[HANDLE_AT[name]]):
+        yield f"{name} of a number"
+    elif name == "hipMemAddressReserve" and arguments[1] > 2**64 - 2**20:
+        yield "hipMemAddressReserve of almost all addresses"
+    elif name == "hipMemAddressReserve" and arguments[3] == ["wild", "low"]:
+        yield "hipMemAddressReserve at an address that is never given back"
     elif name == "hipMemSetAccess":
         found, rights = live(player, first, ("piece",)), arguments[2]
         if (
@@ -185,6 +204,10 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
         yield "an event in hipStreamLegacy, which crashes who waits for it"
     elif name == "hipStreamWaitEvent" and arguments[1] and arguments[2] == 1:
         yield "hipStreamWaitEvent that waits for an event from outside"
+    elif name == "hipStreamWaitEvent" and arguments[1] and not player.things[arguments[1][1]].awaited:
+        yield "hipStreamWaitEvent of an interprocess event that was never recorded"
+    elif name in SIZE_AT and (found := live(player, arguments[SIZE_AT[name]], ("device",))) and found.pooled:
+        yield "the size of what a pool gave, which may be a larger piece"
     elif name in ("hipHostGetDevicePointer", "hipPointerGetAttribute", "hipDrvPointerGetAttributes"):
         found = live(player, arguments[1 if name.startswith("hipHost") else -1], ("device", "piece"))
         if found and not linked({found.device, player.device}):

@@ -33,6 +33,7 @@ Call = list[Any]
 KINDS: dict[str, Any] = {"P": c_void_p, "Q": c_uint64, "z": c_size_t, "i": c_int, "u": c_uint, "f": ctypes.c_float,
          "s": ctypes.c_char_p, "d": c_int}  # fmt: skip
 ILLEGAL_ADDRESS, NOT_READY = 700, 600
+INTERPROCESS = 4  # a flag of events
 WILD = {"low": 0x1000, "split": 0x5123_0000_0000_0000, "last": 2**64 - 4096}
 """Addresses that are valid on no machine."""
 
@@ -41,16 +42,20 @@ MAKES = {  # function -> what it makes, and which argument is its size
     "hipMemImportFromShareableHandle": ("handle", None), "hipMemExportToShareableHandle": ("descriptor", None),
     "hipMalloc": ("device", 1), "hipExtMallocWithFlags": ("device", 1), "hipMallocAsync": ("device", 1),
     "hipMallocManaged": ("managed", 1), "hipHostMalloc": ("pinned", 1), "hipHostAlloc": ("pinned", 1),
+    "hipMallocHost": ("pinned", 1), "hipMemAllocHost": ("pinned", 1), "hipMallocPitch": ("device", None),
+    "hipMemAllocPitch": ("device", None),
     "hipHostRegister": ("registered", 1), "hipStreamCreateWithFlags": ("stream", None),
     "hipStreamCreateWithPriority": ("stream", None), "hipEventCreateWithFlags": ("event", None),
 }  # fmt: skip
 ENDS = {  # function -> what it ends at the address of its first argument
     "hipMemAddressFree": ("reservation",), "hipMemRelease": ("handle",), "hipMemUnmap": ("piece",),
     "hipFree": ("device", "managed", "pinned", "registered"), "hipHostFree": ("device", "managed", "pinned"),
+    "hipFreeHost": ("device", "managed", "pinned"),
     "hipFreeAsync": ("device", "managed", "pinned"), "hipHostUnregister": ("registered",),
     "hipStreamDestroy": ("stream",), "hipEventDestroy": ("event",),
 }  # fmt: skip
 OPAQUE = ("handle", "stream", "event", "descriptor")  # a number that means nothing as an address
+SKIPPED_BYTES = ["skipped: a page fault leaves any bytes"]
 MOVES_BYTES = ("hipMemcpy", "hipMemset", "hipMemPrefetch", "hipEventRecord")
 HOST_BYTES = 8 << 20
 PATTERN = b"".join(bytes([page % 251]) * 4096 for page in range(HOST_BYTES // 4096))
@@ -68,6 +73,7 @@ class Thing:
     parents: tuple[str, ...] = ()  # of a piece: its reservation and its handle
     pooled: bool = False  # from hipMallocAsync
     device: int = 0  # whose memory it is, or which was current
+    awaited: bool = True  # of an event: whether a stream may wait for it
     inside: Thing | None = None  # the reservation that a piece is in
 
 
@@ -202,7 +208,7 @@ class Player:
         slots = [one for argument in arguments for one in self.slots_of(argument)]
         if name == "bytes":
             if self.faulted:
-                return ["skipped: a page fault leaves any bytes"]
+                return SKIPPED_BYTES
             return [0, [zlib.crc32(ctypes.string_at(self.argument(arguments[0], []), arguments[1]))]]
         if not hasattr(self.hip.library, name):
             return ["absent"]
@@ -305,6 +311,8 @@ class Player:
             piece = self.find("piece", values[0])
             if piece and piece.size != values[1]:  # a record of it that is freed already stays in the library's books
                 self.damaged = "hipMemUnmap of another size"
+        if name == "hipEventRecord":
+            self.things[arguments[0][1]].awaited = True
         if slot and name in MAKES:
             kind, size_at = MAKES[name]
             value = values[0] if kind in ("registered", "piece") else outputs[0][1].value
@@ -314,11 +322,15 @@ class Player:
                     parents = (*self.slots_of(arguments[0]), *self.slots_of(arguments[3]))
                 elif kind == "descriptor":
                     parents = tuple(self.slots_of(arguments[1]))
-                size = values[size_at] if size_at is not None else self.size_of_import(name, arguments)
+                if name.endswith("Pitch"):
+                    size = outputs[1][1].value * values[3]
+                else:
+                    size = values[size_at] if size_at is not None else self.size_of_import(name, arguments)
                 self.things[slot] = Thing(
                     kind, value, size, parents=parents, device=self.owner(name, arguments, parents)
                 )
                 self.things[slot].pooled = name == "hipMallocAsync"
+                self.things[slot].awaited = name != "hipEventCreateWithFlags" or not arguments[1] & INTERPROCESS
                 self.things[slot].inside = self.find("reservation", value) if kind == "piece" else None
         for kind in ENDS.get(name, ()):
             for thing in self.things.values():

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from . import libraries
 from .declared import DEATHS, DECLARED, Death, Declared
 from .differential import Pair, Run, compare_sequences, compare_short_sequences, is_declared, report
+from .second import second_sequence
 from .short import STARTS
 
 QUICK = bool(os.environ.get("HIPPLAN_QUICK"))
@@ -39,6 +45,15 @@ def test_random_sequences_are_answered_alike(
     assert run.compared >= CALLS // PARTS
 
 
+@pytest.mark.parametrize("first_seed", range(0, PARTS * 10_000, 10_000))
+def test_random_sequences_of_another_author_are_answered_alike(
+    first_seed: int, pair: Pair, record_property: Callable[[str, object], None]
+) -> None:
+    run = compare_sequences(pair, CALLS // PARTS, first_seed, second_sequence)
+    holds(pair, run, record_property)
+    assert run.compared >= CALLS // PARTS
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_all_short_sequences_are_answered_alike(
     start: str, pair: Pair, record_property: Callable[[str, object], None]
@@ -63,7 +78,40 @@ def test_every_declared_difference_is_still_there(row: Declared, pair: Pair) -> 
 def test_what_amd_s_process_does_not_survive_the_simulator_answers(row: Death, pair: Pair) -> None:
     if pair.release not in row.releases:
         pytest.skip(f"not on {pair.release}")
-    answers, died = pair.amd.play("death", row.shown_by, guarded=False)
+    for _ in range(row.processes):
+        answers, died = pair.amd.play("death", row.shown_by, guarded=False)
+        if answers is None:
+            break
+        assert answers[-1][0] == row.here
+        pair.amd.close()
     assert answers is None and died == len(row.shown_by) - 1
     ours, _ = pair.simulator.play("death", row.shown_by, guarded=False)
     assert ours is not None and ours[-1][0] == row.here
+
+
+PREFETCHED_AND_FREED = """
+import ctypes, os, sys, time
+from tests.conformance.hip import Hip
+hip, fifo = Hip(os.environ["HIPPLAN_RUNTIME"]), sys.argv[1]
+memory = hip.get("hipMallocManaged", ctypes.c_void_p, 4096, 1)
+assert ctypes.CDLL(None).kfdsim_fail(f"svm@3=pause:{fifo}".encode()) == 0  # the first two are the caller's own
+assert hip.hipMemPrefetchAsync(memory, 4096, 1, None) == 0
+assert hip.hipDeviceSynchronize() == 0
+assert hip.hipFree(memory) == 0
+print("freed", flush=True)
+open(fifo, "w").close()
+time.sleep(60)
+"""
+
+
+def test_a_prefetch_to_a_second_device_finds_its_memory_freed_after_a_synchronise(release: str, tmp_path: Path) -> None:
+    """7.2 has a thread that prefetches, for which hipDeviceSynchronize does not wait: the thread ends the process."""
+    if release != "7.2":
+        pytest.skip(f"not on {release}")
+    fifo = tmp_path / "driver"
+    os.mkfifo(fifo)
+    command = libraries.command(libraries.make_ready(), [sys.executable, "-c", PREFETCHED_AND_FREED, str(fifo)])
+    environment = os.environ | libraries.environment(release)
+    done = subprocess.run(command, env=environment, cwd=libraries.ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "freed\n")
+    assert "KFD Prefetch failed" in done.stderr

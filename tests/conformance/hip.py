@@ -104,7 +104,7 @@ hipMemGetAllocationPropertiesFromHandle PP|hipMemExportToShareableHandle PPiQ
 hipMemImportFromShareableHandle PPi|hipMemRetainAllocationHandle PP|hipMemMapArrayAsync PuP
 hipMallocManaged Pzu|hipMemAdvise Pzii|hipMemAdvise_v2 PziL|hipMemPrefetchAsync PziP|hipMemPrefetchAsync_v2 PzLuP
 hipMemRangeGetAttribute PziPz|hipMemRangeGetAttributes PPPzPz|hipStreamAttachMemAsync PPzu
-hipMemGetHandleForAddressRange PPziQ
+hipMemGetHandleForAddressRange PPziQ|hipMemDiscardBatchAsync PPzQP|hipDrvMemDiscardBatchAsync PPzQP
 hipDeviceCanAccessPeer Pii|hipDeviceEnablePeerAccess iu|hipDeviceDisablePeerAccess i|hipMemGetAddressRange PPP
 hipMemcpyPeer PiPiz|hipMemcpyPeerAsync PiPizP|hipDeviceGetP2PAttribute Piii|hipExtGetLinkTypeAndHopCount iiPP
 hipMalloc Pz|hipFree P|hipExtMallocWithFlags Pzu|hipMallocPitch PPzz|hipMemAllocPitch PPzzu|hipMallocAsync PzP
@@ -245,8 +245,8 @@ class Hip:
         assert self.hipFree(address) == SUCCESS
 
     @contextlib.contextmanager
-    def stream(self) -> Iterator[int]:
-        stream = self.get("hipStreamCreateWithFlags", c_void_p, 0)
+    def stream(self, flags: int = 0) -> Iterator[int]:
+        stream = self.get("hipStreamCreateWithFlags", c_void_p, flags)
         yield stream
         assert self.hipStreamDestroy(stream) == SUCCESS
 

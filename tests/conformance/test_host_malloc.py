@@ -88,6 +88,20 @@ def test_the_old_names(hip: Hip, function: str) -> None:
     assert hip.hipHostFree(hip.get(function, c_void_p, MIB)) == SUCCESS
 
 
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [
+        pytest.param(name, left, marks=pytest.mark.function(name))
+        for name, left in (("hipMallocHost", 7), ("hipMemAllocHost", None), ("hipHostMalloc", None))
+    ],
+)
+def test_what_the_output_is_without_memory(hip: Hip, function: str, left: int | None) -> None:
+    address = c_void_p(7)
+    flags = [0] if function == "hipHostMalloc" else []
+    assert getattr(hip, function)(ctypes.byref(address), 2**62, *flags) == OUT_OF_MEMORY
+    assert address.value == left
+
+
 @POINTER
 def test_the_device_pointer_keeps_the_offset(hip: Hip) -> None:
     with hip.pinned(MIB) as address:

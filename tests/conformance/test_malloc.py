@@ -98,6 +98,40 @@ def test_nulls_and_nothing(hip: Hip) -> None:
     assert address.value is None
 
 
+@PITCH
+def test_a_pitch_is_written_only_where_there_are_rows(hip: Hip) -> None:
+    address, pitch = c_void_p(7), c_size_t(7)
+    ask = hip.hipMallocPitch
+    assert ask(ctypes.byref(address), ctypes.byref(pitch), 300, 0) == SUCCESS
+    assert (address.value, pitch.value) == (None, 7)
+    assert ask(ctypes.byref(address), ctypes.byref(pitch), 2**64 - 1, 2) == INVALID_VALUE
+    assert pitch.value == 7
+    assert ask(ctypes.byref(address), ctypes.byref(pitch), 2**40, 1) == OUT_OF_MEMORY
+    assert pitch.value == 2**40
+
+
+@PITCH
+def test_a_pitch_times_a_height_may_overflow(hip: Hip) -> None:
+    """As in AMD's library: to 0, which is an error, or to less than the rows need, which is none."""
+    address, pitch = c_void_p(), c_size_t()
+    ask = hip.hipMallocPitch
+    assert ask(ctypes.byref(address), ctypes.byref(pitch), 2**63, 2) == OUT_OF_MEMORY
+    assert ask(ctypes.byref(address), ctypes.byref(pitch), 2**63 + 1, 2) == SUCCESS
+    assert pitch.value == 2**63 + 256
+    size = c_size_t()
+    assert hip.hipMemPtrGetInfo(address, ctypes.byref(size)) == SUCCESS
+    assert size.value == 512
+    assert hip.hipFree(address) == SUCCESS
+
+
+@pytest.mark.function("hipMemAllocPitch")
+@pytest.mark.parametrize(("width", "height"), [(0, 1), (1, 0)])
+def test_rows_of_nothing_are_invalid(hip: Hip, width: int, height: int) -> None:
+    address, pitch = c_void_p(), c_size_t()
+    ask = hip.hipMemAllocPitch
+    assert ask(ctypes.byref(address), ctypes.byref(pitch), width, height, 4) == INVALID_VALUE
+
+
 @pytest.mark.function("hipMemAllocPitch")
 def test_the_element_size_is_4_8_or_16(hip: Hip) -> None:
     address, pitch = c_void_p(), c_size_t()

@@ -191,5 +191,7 @@ def test_the_host_may_have_host_memory_only_before_10_0(hip: Hip) -> None:
         hip.mapping(address, SIZE, handle),
     ):
         assert grant(hip, address, SIZE, [access(0, location=HOST), access(0)]) == SUCCESS
+        for no_device in (-1, hip.devices):
+            assert grant(hip, address, SIZE, [access(no_device, location=HOST)]) == INVALID_VALUE
         ctypes.memset(address, 0x41, 16)
         assert hip.read(address, 4) == b"AAAA"

@@ -49,6 +49,17 @@ def test_an_address_inside_a_piece_is_invalid(hip: Hip) -> None:
 
 
 @pytest.mark.needs("handle checks")
+@pytest.mark.parametrize("at", [1, MIB, SIZE - 1])
+def test_since_7_0_the_size_counts_from_the_start_of_the_piece(hip: Hip, at: int) -> None:
+    """Whatever address of the piece is given; before, AMD's process ends."""
+    with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
+        assert hip.hipMemMap(address, SIZE, 0, handle, 0) == SUCCESS
+        unmapped = hip.version >= (7, 0)
+        assert hip.hipMemUnmap(address + at, SIZE) == (SUCCESS if unmapped else INVALID_VALUE)
+        assert hip.hipMemUnmap(address, SIZE) == (INVALID_VALUE if unmapped else SUCCESS)
+
+
+@pytest.mark.needs("handle checks")
 def test_several_contiguous_pieces_in_one_call_work_since_7_0(hip: Hip) -> None:
     with hip.reservation(2 * SIZE) as address, hip.allocation(SIZE) as handle:
         hip.hipMemMap(address, SIZE, 0, handle, 0)

@@ -1,7 +1,7 @@
 """hipPointerGetAttributes and the other questions about an address."""
 
 import ctypes
-from ctypes import c_int, c_size_t, c_uint, c_void_p
+from ctypes import c_int, c_size_t, c_ubyte, c_uint, c_void_p
 
 import pytest
 
@@ -170,6 +170,17 @@ def test_only_sync_memops_can_be_set(hip: Hip) -> None:
         assert hip.hipPointerSetAttribute(on, 6, address) == SUCCESS
         assert hip.hipPointerSetAttribute(on, 2, address) == INVALID_VALUE
         assert hip.hipPointerSetAttribute(None, 6, address) == INVALID_VALUE
+
+
+@pytest.mark.needs("vmm")
+def test_a_mapping_keeps_sync_memops(hip: Hip) -> None:
+    with hip.reservation(PIECE) as address, hip.allocation(PIECE) as handle:
+        for _ in range(2):
+            with hip.mapping(address, PIECE, handle):
+                seen = [hip.get("hipPointerGetAttribute", c_ubyte, 6, address)]
+                assert hip.hipPointerSetAttribute(ctypes.byref(c_uint(1)), 6, address + 4096) == SUCCESS
+                seen += [hip.get("hipPointerGetAttribute", c_ubyte, 6, address)]
+                assert seen == [0, 1]
 
 
 @pytest.mark.function("hipMemPtrGetInfo")

@@ -1,11 +1,15 @@
 """Streams and events: handles and their rules."""
 
 import ctypes
+import threading
+from collections.abc import Iterator
 from ctypes import c_float, c_int, c_uint, c_void_p
 
 import pytest
 
-from .hip import CONTEXT_DESTROYED, DANGLING, INVALID_HANDLE, INVALID_VALUE, SUCCESS, Hip
+from .hip import CONTEXT_DESTROYED, DANGLING, INVALID_HANDLE, INVALID_VALUE, NOT_READY, SUCCESS, Hip
+
+NON_BLOCKING = 1
 
 
 def about(function: str) -> pytest.MarkDecorator:
@@ -104,6 +108,86 @@ def test_a_host_function_is_called(hip: Hip) -> None:
     assert hip.hipLaunchHostFunc(None, None, 9) == INVALID_VALUE
     assert hip.hipStreamSynchronize(None) == SUCCESS
     assert seen == [9]
+
+
+class Blocker:
+    """A host function that returns when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on, self.returned = threading.Event(), False
+        self.function = ctypes.CFUNCTYPE(None, c_void_p)(self._wait)
+        self.callback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_void_p)(lambda *_: self._wait(None))
+
+    def _wait(self, _: object) -> None:
+        self.go_on.wait()
+        self.returned = True
+
+
+@pytest.fixture
+def blocker() -> Iterator[Blocker]:
+    made = Blocker()
+    yield made
+    made.go_on.set()
+
+
+@about("hipStreamAddCallback")
+@pytest.mark.parametrize("kind", ["callback", "function"])
+def test_a_callback_may_wait_for_what_its_caller_does_afterwards(hip: Hip, blocker: Blocker, kind: str) -> None:
+    with hip.stream() as stream, hip.event() as event:
+        address = ctypes.cast(getattr(blocker, kind), c_void_p)
+        if kind == "callback":
+            assert hip.hipStreamAddCallback(stream, address, None, 0) == SUCCESS
+        else:
+            assert hip.hipLaunchHostFunc(stream, address, None) == SUCCESS
+        assert hip.hipEventRecord(event, stream) == SUCCESS
+        assert hip.hipStreamQuery(stream) == NOT_READY
+        assert hip.hipEventQuery(event) == NOT_READY
+        assert not blocker.returned
+        blocker.go_on.set()
+        assert hip.hipEventSynchronize(event) == SUCCESS
+        assert blocker.returned
+        assert hip.hipStreamSynchronize(stream) == SUCCESS
+        assert hip.hipStreamQuery(stream) == SUCCESS
+
+
+@about("hipLaunchHostFunc")
+@pytest.mark.parametrize("where", ["the stream", "the null stream", "a stream that waits for its event", "the device"])
+def test_work_behind_a_host_function_waits_for_it(hip: Hip, blocker: Blocker, where: str) -> None:
+    with hip.stream() as stream, hip.stream() as other, hip.event() as event, hip.buffer(64) as memory:
+        assert hip.hipLaunchHostFunc(stream, ctypes.cast(blocker.function, c_void_p), None) == SUCCESS
+        if where == "a stream that waits for its event":
+            assert hip.hipEventRecord(event, stream) == SUCCESS
+            assert hip.hipStreamWaitEvent(other, event, 0) == SUCCESS
+        assert not blocker.returned
+        timer = threading.Thread(target=blocker.go_on.set)
+        timer.start()
+        place = {"the stream": stream, "a stream that waits for its event": other}.get(where)
+        if where == "the device":
+            assert hip.hipDeviceSynchronize() == SUCCESS
+        else:
+            assert hip.hipMemsetAsync(memory, 1, 64, place) == SUCCESS
+            assert hip.hipStreamSynchronize(place) == SUCCESS
+        assert blocker.returned
+        timer.join()
+
+
+@about("hipLaunchHostFunc")
+def test_host_functions_of_a_stream_are_called_in_order_and_another_stream_does_not_wait(
+    hip: Hip, blocker: Blocker
+) -> None:
+    seen: list[int] = []
+    append = ctypes.CFUNCTYPE(None, c_void_p)(lambda number: seen.append(number))
+    address = ctypes.cast(append, c_void_p)
+    with hip.stream(NON_BLOCKING) as stream, hip.stream(NON_BLOCKING) as other, hip.buffer(64) as memory:
+        assert hip.hipLaunchHostFunc(stream, ctypes.cast(blocker.function, c_void_p), None) == SUCCESS
+        for number in range(1, 20):
+            assert hip.hipLaunchHostFunc(stream, address, number) == SUCCESS
+        assert hip.hipMemsetAsync(memory, 1, 64, other) == SUCCESS
+        assert hip.hipStreamSynchronize(other) == SUCCESS
+        assert (seen, blocker.returned) == ([], False)
+        blocker.go_on.set()
+        assert hip.hipStreamSynchronize(stream) == SUCCESS
+        assert seen == list(range(1, 20))
 
 
 @about("hipEventCreateWithFlags")

@@ -36,6 +36,7 @@ RELEASES = {
     "7.11": "create_on_current_device",
     "7.14": "create_on_current_device",
     "7.15": "create_on_current_device",
+    "7.17": "create_on_current_device",
 }
 EVERY_RELEASE = "address_free_forgets reserve_ignores_alignment"
 UNEVEN: dict[str, Any] = {

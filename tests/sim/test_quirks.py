@@ -309,6 +309,18 @@ def test_quirk_create_on_current_device(hip: Hip, simulator: Simulator) -> None:
     assert hip.hipMemRelease(handle) == SUCCESS
 
 
+def test_quirk_create_on_current_device_decides_which_gpu_fills(hip: Hip, simulator: Simulator) -> None:
+    """The one that has the memory, not the one that it was made for."""
+    quirky(simulator, "create_on_current_device")
+    hip.hipSetDevice(0)
+    handle = hip.get("hipMemCreate", c_void_p, SIZE, ctypes.byref(prop(1)), 0)
+    with hip.reservation(SIZE) as address, hip.mapping(address, SIZE, handle, access(1)):
+        assert hip.hipMemset(address, 1, SIZE) == ILLEGAL_ADDRESS
+        assert hip.hipMemSetAccess(address, SIZE, ctypes.byref(access(0)), 1) == SUCCESS
+        assert hip.hipMemset(address, 1, SIZE) == SUCCESS
+    assert hip.hipMemRelease(handle) == SUCCESS
+
+
 @pytest.mark.skipif(
     "undefined" in os.environ.get("HIPPLAN_SANITIZER", ""),
     reason="UndefinedBehaviorSanitizer takes a descriptor to look at an object",

@@ -7,11 +7,14 @@ import ctypes
 import pytest
 
 from ..conformance.hip import (
+    CPU,
     DEFAULT,
+    DEVICE,
     DEVICE_TO_DEVICE,
     HOST,
     HOST_TO_HOST,
     ILLEGAL_ADDRESS,
+    INVALID_DEVICE,
     INVALID_VALUE,
     MIB,
     NOT_REGISTERED,
@@ -20,6 +23,7 @@ from ..conformance.hip import (
     TO_DEVICE,
     TO_HOST,
     Hip,
+    Location,
     access,
     prop,
 )
@@ -27,6 +31,8 @@ from ..conformance.sim import TWO_DEVICES, Simulator
 
 ALREADY_REGISTERED = 712
 FABRIC = 8
+PREFERRED = 3
+PAGE = 4096
 
 
 def become(simulator: Simulator, release: str, more: str = "") -> None:
@@ -71,7 +77,7 @@ def test_the_granularity_recommended_for_the_host(
     assert hip.get("hipMemGetAllocationGranularity", ctypes.c_size_t, host, 1) == granularity
 
 
-@pytest.mark.parametrize(("release", "code"), [("7.14", NOT_SUPPORTED), ("7.15", SUCCESS)])
+@pytest.mark.parametrize(("release", "code"), [("7.13", NOT_SUPPORTED), ("7.14", SUCCESS), ("7.17", SUCCESS)])
 def test_a_fabric_handle_may_be_asked_for(hip: Hip, simulator: Simulator, release: str, code: int) -> None:
     become(simulator, release)
     handle = ctypes.c_void_p()
@@ -79,6 +85,7 @@ def test_a_fabric_handle_may_be_asked_for(hip: Hip, simulator: Simulator, releas
     if code == SUCCESS:
         out = (ctypes.c_char * 64)()
         assert hip.hipMemExportToShareableHandle(out, handle, FABRIC, 0) == INVALID_VALUE
+        assert hip.hipMemImportFromShareableHandle(ctypes.byref(handle), out, FABRIC) == INVALID_VALUE
         assert hip.hipMemRelease(handle) == SUCCESS
 
 
@@ -108,3 +115,59 @@ def test_devices_without_a_link_copy_only_where_no_two_have_one(hip: Hip, simula
                     assert hip.hipMemcpy(mapped, there, 64, DEVICE_TO_DEVICE) == expected
                 with hip.pinned(64) as pinned:
                     assert hip.hipMemcpy(pinned, there, 64, DEFAULT) == SUCCESS
+
+
+def discard(hip: Hip, function: str, stream: object, *ranges: tuple[int, int], flags: int = 0) -> int:
+    """The code of a call that discards ranges of an address and a size."""
+    addresses = (ctypes.c_void_p * len(ranges))(*[address for address, _ in ranges])
+    sizes = (ctypes.c_size_t * len(ranges))(*[size for _, size in ranges])
+    code: int = getattr(hip, function)(addresses, sizes, len(ranges), flags, stream)
+    return code
+
+
+@pytest.mark.parametrize("function", ["hipMemDiscardBatchAsync", "hipDrvMemDiscardBatchAsync"])
+def test_managed_memory_may_be_discarded_since_7_14(hip: Hip, simulator: Simulator, function: str) -> None:
+    """Codes as AMD's own tests of the call have them; pages that were discarded read as zeros, others stay."""
+    managed = "".join(f"device.{i}.managed=1\n" for i in range(3))
+    for release in ("7.13", "7.14", "7.17"):
+        become(simulator, release, managed)
+        with hip.managed(4 * PAGE) as memory, hip.buffer(PAGE) as device, hip.stream() as stream:
+            ctypes.memset(memory, 7, 4 * PAGE)
+            good = (memory + 1, 3 * PAGE)
+            if release == "7.13":
+                assert discard(hip, function, stream, good) == NOT_SUPPORTED
+                continue
+            assert discard(hip, function, stream, good, (memory, 4 * PAGE + 1)) == INVALID_VALUE
+            assert discard(hip, function, stream, good, (0, PAGE)) == INVALID_VALUE
+            assert discard(hip, function, stream, good, (memory, 0)) == INVALID_VALUE
+            assert discard(hip, function, stream, good, flags=1) == INVALID_VALUE
+            assert discard(hip, function, stream) == INVALID_VALUE
+            assert discard(hip, function, None, good) == INVALID_VALUE
+            assert discard(hip, function, stream, (device, PAGE)) == NOT_SUPPORTED
+            assert ctypes.string_at(memory, 4 * PAGE) == b"\7" * 4 * PAGE
+            assert discard(hip, function, stream, good) == SUCCESS
+            assert ctypes.string_at(memory, 4 * PAGE) == b"\7" * PAGE + bytes(2 * PAGE) + b"\7" * PAGE
+
+
+def test_memory_is_not_discarded_where_managed_memory_is_the_host_s(hip: Hip, simulator: Simulator) -> None:
+    become(simulator, "7.14", "".join(f"device.{i}.managed=0\n" for i in range(3)))
+    with hip.managed(PAGE) as memory, hip.stream() as stream:
+        assert discard(hip, "hipMemDiscardBatchAsync", stream, (memory, PAGE)) == NOT_SUPPORTED
+
+
+def advise(hip: Hip, function: str, memory: int, device: int) -> int:
+    place: object = device if function == "hipMemAdvise" else Location(HOST if device == CPU else DEVICE, device)
+    code: int = getattr(hip, function)(memory, PAGE, PREFERRED, place)
+    return code
+
+
+@pytest.mark.parametrize("release", ["7.16", "7.17"])
+@pytest.mark.parametrize("function", ["hipMemAdvise", "hipMemAdvise_v2"])
+def test_advice_by_device_is_advice_by_location(hip: Hip, simulator: Simulator, function: str, release: str) -> None:
+    """The library has both calls; since 7.17 AMD's headers send the first to the second."""
+    become(simulator, release, "".join(f"device.{i}.managed=1\n" for i in range(3)))
+    with hip.managed(PAGE) as memory:
+        for device in (0, 1, CPU):
+            assert advise(hip, function, memory, device) == SUCCESS
+            assert hip.get("hipMemRangeGetAttribute", ctypes.c_int, 4, 2, memory, PAGE) == device
+        assert advise(hip, function, memory, 77) == INVALID_DEVICE

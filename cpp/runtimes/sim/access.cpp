@@ -160,7 +160,8 @@ bool is_known(const machine& m, std::uintptr_t address) {
 
 int device_at(const machine& m, std::uintptr_t address) {
   if (const auto piece = containing(m.mappings, address); piece != m.mappings.end()) {
-    return m.allocations.at(piece->second.allocation).properties.location_id;
+    const int device = m.reported_device(piece->second);
+    return device != host_device ? device : m.allocations.at(piece->second.allocation).properties.location_id;
   }
   const auto found = containing(m.blocks, address);
   return found == m.blocks.end() ? host_device : found->second.device;

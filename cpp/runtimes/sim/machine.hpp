@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "address_space.hpp"
+#include "host_functions.hpp"
 #include "managed_ranges.hpp"
 #include "memory_file.hpp"
 #include "personality.hpp"
@@ -72,6 +73,7 @@ struct mapping {
   int cpu_rights = 0;   ///< what the CPU sees now, as PROT_ bits
   bool opened = false;  ///< quirk peer_access_opens_mappings: no later call opens it
   std::uint32_t buffer_id = 0;
+  bool synchronous = false;  ///< SYNC_MEMOPS of hipPointerSetAttribute
 };
 
 enum class block_kind { device, pinned, managed, registered };
@@ -103,6 +105,7 @@ struct event {
   std::uint32_t flags = 0;
   bool recorded = false;
   std::uint64_t recorded_ns = 0;
+  host_functions before{};  ///< that had not returned when it was recorded
 };
 
 struct device_state {

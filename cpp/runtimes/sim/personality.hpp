@@ -21,7 +21,8 @@ struct personality {
         range_handles(v.at_least(7, 0)),
         imports_know_handle_type(v.at_least(6, 3)),
         imports_know_owner(v.at_least(7, 15)),
-        fabric_handles(v.at_least(7, 15)),
+        fabric_handles(v.at_least(7, 14)),
+        discards(v.at_least(7, 14)),
         uncached_type(v.at_least(7, 0)),
         host_location(v.at_least(7, 1)),
         numa_locations(v.at_least(7, 15)),
@@ -61,7 +62,8 @@ struct personality {
   bool range_handles;  ///< hipMemGetHandleForAddressRange exists
   bool imports_know_handle_type;
   bool imports_know_owner;
-  bool fabric_handles;  ///< can be requested, but not exported
+  bool fabric_handles;  ///< can be requested, but neither exported nor imported
+  bool discards;        ///< hipMemDiscardBatchAsync
   bool uncached_type;
   bool host_location;
   bool numa_locations;

@@ -104,12 +104,14 @@ hipError_t copy(const char* function, const machine& m, void* dst, const void* s
 
 hipError_t copy(const char* function, void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind,
                 hipStream_t stream) {
+  wait_for_stream(stream);
   const reading m;
   return copy(function, *m, dst, src, bytes, kind, stream);
 }
 
 hipError_t copy_between(const char* function, void* dst, int dst_device, const void* src, int src_device,
                         std::size_t bytes, hipStream_t stream) {
+  wait_for_stream(stream);
   const reading m;
   if (!m->is_device(dst_device) || !m->is_device(src_device)) return hipErrorInvalidDevice;
   return copy(function, *m, dst, src, bytes, hipMemcpyDeviceToDevice, stream);

@@ -62,25 +62,29 @@ hipError_t hipMallocAsync(void** ptr, std::size_t size, hipStream_t stream) {
 
 hipError_t hipMallocPitch(void** ptr, std::size_t* pitch, std::size_t width, std::size_t height) {
   if (!ptr || !pitch) return hipErrorInvalidValue;
-  *ptr = nullptr;
-  *pitch = 0;
-  if (width == 0 || height == 0) return hipSuccess;
+  if (width == 0 || height == 0) {
+    *ptr = nullptr;
+    return hipSuccess;
+  }
   const std::size_t row = (width + pitch_alignment_bytes - 1) & ~(pitch_alignment_bytes - 1);
-  std::size_t bytes = 0;
-  if (row < width || __builtin_mul_overflow(row, height, &bytes)) return hipErrorOutOfMemory;
+  if (row < width) return hipErrorInvalidValue;
+  *pitch = row;
+  const std::size_t bytes = row * height;  // as on AMD, the product may overflow, even to 0
+  if (bytes / row != height) note("hipMallocPitch", "pitch times height overflows: the memory is too small");
   const auto code = allocate(ptr, bytes, current_device(), 0);
-  if (code == hipSuccess) *pitch = row;
-  return code;
+  return bytes == 0 ? hipErrorOutOfMemory : code;
 }
 
 hipError_t hipMemAllocPitch(hipDeviceptr_t* ptr, std::size_t* pitch, std::size_t width, std::size_t height,
                             unsigned int element) {
   if (element != 4 && element != 8 && element != 16) return hipErrorInvalidValue;
+  if (width == 0 || height == 0) return hipErrorInvalidValue;
   return hipMallocPitch(ptr, pitch, width, height);
 }
 
 hipError_t hipFree(void* ptr) {
   if (!ptr) return hipSuccess;
+  wait_for(unfinished_on(host_device));  // the program's functions may use it
   writing m;
   const auto address = address_of(ptr);
   const auto found = containing(m->blocks, address);

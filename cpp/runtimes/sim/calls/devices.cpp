@@ -96,10 +96,14 @@ hipError_t hipSetDeviceFlags(unsigned int flags) {
   return (flags & ~known) == 0 ? hipSuccess : hipErrorInvalidValue;
 }
 
-// Every call does its work before it returns, so there is nothing to wait for.
-hipError_t hipDeviceSynchronize() { return hipSuccess; }
+// Every call does its work before it returns: there is nothing to wait for but the program's functions.
+hipError_t hipDeviceSynchronize() {
+  wait_for(unfinished_on(current_device()));
+  return hipSuccess;
+}
 
 hipError_t hipDeviceReset() {
+  wait_for(unfinished_on(current_device()));
   writing m;
   const int device = current_device();
   for (auto it = m->blocks.begin(); it != m->blocks.end();) {

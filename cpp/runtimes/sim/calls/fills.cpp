@@ -11,6 +11,7 @@ hipError_t fill(const char* function, void* dst, std::uint32_t value, int width,
   const std::uint64_t bytes = count * static_cast<std::size_t>(width);
   if (bytes == 0) return hipSuccess;
   if (!dst) return hipErrorInvalidValue;
+  wait_for_stream(stream);
   const reading m;
   int engine = 0;
   if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;

@@ -65,7 +65,13 @@ hipError_t hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
   return allocate(ptr, size, flags);
 }
 
-hipError_t hipMallocHost(void** ptr, std::size_t size) { return allocate(ptr, size, 0); }
+// Unlike the others it leaves the output as it is where there is no memory.
+hipError_t hipMallocHost(void** ptr, std::size_t size) {
+  if (!ptr) return hipErrorInvalidValue;
+  if (size != 0) return allocate_on_host(ptr, size, block_kind::pinned, 0);
+  *ptr = nullptr;
+  return hipSuccess;
+}
 
 hipError_t hipMemAllocHost(void** ptr, std::size_t size) { return allocate(ptr, size, 0); }
 

@@ -1,8 +1,12 @@
 // Managed memory: allocation, advice, prefetch. managed_queries.cpp answers queries about the result.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <vector>
 
 #include "access.hpp"
 #include "calls/support.hpp"
+#include "host_access.hpp"
 
 namespace hipsim::calls {
 namespace {
@@ -115,6 +119,28 @@ hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size
   return hipSuccess;
 }
 
+struct discarded {
+  std::uintptr_t address;
+  std::size_t bytes;
+};
+
+hipError_t check_discard(const machine& m, const discarded& range) {
+  if (range.address == 0 || range.bytes == 0) return hipErrorInvalidValue;
+  const auto found = containing(m.blocks, range.address);
+  if (found == m.blocks.end() || found->second.kind != block_kind::managed)
+    return m.has_xnack() ? hipSuccess : hipErrorNotSupported;
+  return range.bytes > room_at(m, range.address) ? hipErrorInvalidValue : hipSuccess;
+}
+
+// What was discarded may read as anything. Whole pages of managed memory read as zeros here: a program that
+// relies on their bytes fails at once.
+void discard(machine& m, const discarded& range) {
+  if (!pages(m, range.address, range.bytes).owner) return;
+  const auto from = page_ceiling(range.address);
+  const auto to = (range.address + range.bytes) & ~(page_bytes - 1);
+  if (from < to) (void)madvise(pointer_to(from), to - from, MADV_DONTNEED);
+}
+
 // The device of a location in the _v2 calls, for which -1 is not valid.
 hipError_t device_of(const machine& m, hipMemLocation location, int& device) {
   switch (location.type) {
@@ -171,6 +197,33 @@ hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLoca
     (void)device_of(*m, {hipMemLocationTypeDevice, location.id}, device);
   }
   return prefetch("hipMemPrefetchAsync_v2", *m, ptr, count, device, stream);
+}
+
+hipError_t hipMemDiscardBatchAsync(void** dev_ptrs, std::size_t* sizes, std::size_t count,
+                                   unsigned long long flags, hipStream_t stream) {
+  if (!dev_ptrs || !sizes || count == 0 || flags != 0 || !stream) return hipErrorInvalidValue;
+  wait_for_stream(stream);
+  writing m;
+  if (!m->rules.discards) return hipErrorNotSupported;
+  int engine = 0;
+  const auto code = stream_device("hipMemDiscardBatchAsync", *m, stream, engine);
+  if (code != hipSuccess) return code;
+  std::vector<discarded> ranges;
+  for (std::size_t i = 0; i < count; ++i) {
+    discarded range{};
+    read_host(address_of(dev_ptrs + i), &range.address, sizeof range.address);
+    read_host(address_of(sizes + i), &range.bytes, sizeof range.bytes);
+    if (const auto refusal = check_discard(*m, range); refusal != hipSuccess) return refusal;
+    ranges.push_back(range);
+  }
+  if (!m->has_hmm()) return hipErrorNotSupported;
+  for (const auto& range : ranges) discard(*m, range);
+  return hipSuccess;
+}
+
+hipError_t hipDrvMemDiscardBatchAsync(hipDeviceptr_t* dptrs, std::size_t* sizes, std::size_t count,
+                                      unsigned long long flags, hipStream_t stream) {
+  return hipMemDiscardBatchAsync(dptrs, sizes, count, flags, stream);
 }
 
 hipError_t hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t length, unsigned int flags) {

@@ -42,7 +42,8 @@ located locate(const machine& m, std::uintptr_t address) {
             properties.location_id,
             0,
             piece->second.buffer_id,
-            true};
+            true,
+            piece->second.synchronous};
   }
   const auto found = containing(m.blocks, address);
   if (found == m.blocks.end()) return {};
@@ -154,6 +155,8 @@ hipError_t hipPointerSetAttribute(const void* value, hipPointer_attribute attrib
   if (!is_known(*m, address_of(ptr))) return hipErrorInvalidDevicePointer;
   const auto found = containing(m->blocks, address_of(ptr));
   if (found != m->blocks.end()) found->second.synchronous = wanted != 0;
+  const auto piece = containing(m->mappings, address_of(ptr));
+  if (piece != m->mappings.end()) piece->second.synchronous = wanted != 0;
   return hipSuccess;
 }
 

@@ -1,5 +1,5 @@
-// Streams and events. Every call does its work before it returns, so streams are always idle, and the
-// simulator does not detect a missing synchronisation; here are only the handles and their rules.
+// Streams and events. Every call does its work before it returns, so that a stream is busy only while it
+// calls a function of the program, and the simulator does not detect a missing synchronisation.
 #include <chrono>
 
 #include "calls/support.hpp"
@@ -23,6 +23,11 @@ hipError_t check_stream(const char* function, hipStream_t stream) {
   return stream_device(function, *reading(), stream, device);
 }
 
+void add_function(hipStream_t stream, std::function<void()> function) {
+  const auto place = place_of(*reading(), stream);
+  call_behind(place, ahead_of(place), std::move(function));
+}
+
 hipError_t bad_event(const char* function, hipEvent_t event) {
   note(function, hex(id_of(event)) + " is no event");
   return hipErrorInvalidHandle;
@@ -41,6 +46,22 @@ hipError_t stream_device(const char* function, const machine& m, hipStream_t str
   }
   device = found->second.device;
   return hipSuccess;
+}
+
+stream_place place_of(const machine& m, hipStream_t stream) {
+  const auto id = id_of(stream);
+  if (id == per_thread_stream)
+    return {reinterpret_cast<std::uintptr_t>(&process::thread()), current_device(), true};
+  if (id <= legacy_stream) return {0, current_device(), true};
+  const auto found = m.streams.find(id);
+  if (found == m.streams.end()) return {id, current_device(), false};
+  return {id, found->second.device, found->second.flags != hipStreamNonBlocking};
+}
+
+void wait_for_stream(hipStream_t stream) {
+  if (unfinished_on(host_device).empty()) return;
+  const auto place = place_of(*reading(), stream);
+  wait_for(ahead_of(place));
 }
 
 hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, int priority) {
@@ -69,6 +90,7 @@ hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 hipError_t hipStreamDestroy(hipStream_t stream) {
+  wait_for_stream(stream);
   writing m;
   if (m->streams.erase(id_of(stream)) != 0) return hipSuccess;
   if (id_of(stream) <= per_thread_stream) return hipErrorInvalidHandle;  // null and built-in streams stay
@@ -76,29 +98,47 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
   return stream_device("hipStreamDestroy", *m, stream, device);
 }
 
-hipError_t hipStreamSynchronize(hipStream_t stream) { return check_stream("hipStreamSynchronize", stream); }
+hipError_t hipStreamSynchronize(hipStream_t stream) {
+  const auto code = check_stream("hipStreamSynchronize", stream);
+  if (code == hipSuccess) wait_for_stream(stream);
+  return code;
+}
 
-hipError_t hipStreamQuery(hipStream_t stream) { return check_stream("hipStreamQuery", stream); }
+hipError_t hipStreamQuery(hipStream_t stream) {
+  if (const auto code = check_stream("hipStreamQuery", stream); code != hipSuccess) return code;
+  return ahead_of(place_of(*reading(), stream)).empty() ? hipSuccess : hipErrorNotReady;
+}
 
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags) {
   if (flags > 1) return hipErrorInvalidValue;  // 1: hipEventWaitExternal
   if (!event) return hipErrorInvalidHandle;
   if (!reading()->events.contains(id_of(event))) return bad_event("hipStreamWaitEvent", event);
-  return check_stream("hipStreamWaitEvent", stream);
+  if (const auto code = check_stream("hipStreamWaitEvent", stream); code != hipSuccess) return code;
+  const auto [place, recorded] = [&] {
+    const reading m;
+    const auto found = m->events.find(id_of(event));
+    return std::pair(place_of(*m, stream),
+                     found == m->events.end() ? host_functions{} : found->second.before);
+  }();
+  if (have_returned(recorded)) return hipSuccess;
+  auto before = ahead_of(place);
+  before.insert(before.end(), recorded.begin(), recorded.end());
+  call_behind(place, std::move(before), {});
+  return hipSuccess;
 }
 
 hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback, void* userData,
                                 unsigned int flags) {
   if (!callback || flags != 0) return hipErrorInvalidValue;
   const auto code = check_stream("hipStreamAddCallback", stream);
-  if (code == hipSuccess) callback(stream, hipSuccess, userData);
+  if (code == hipSuccess) add_function(stream, [=] { callback(stream, hipSuccess, userData); });
   return code;
 }
 
 hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t function, void* userData) {
   if (!function) return hipErrorInvalidValue;
   const auto code = check_stream("hipLaunchHostFunc", stream);
-  if (code == hipSuccess) function(userData);
+  if (code == hipSuccess) add_function(stream, [=] { function(userData); });
   return code;
 }
 
@@ -150,6 +190,7 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
   (void)stream_device("hipEventRecord", *m, stream, device);
   if (found->second.device != device) return hipErrorInvalidHandle;
   found->second.recorded = true;
+  found->second.before = ahead_of(place_of(*m, stream));
   found->second.recorded_ns = now_ns();
   return hipSuccess;
 }
@@ -159,11 +200,22 @@ hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigne
 }
 
 hipError_t hipEventQuery(hipEvent_t event) {
-  return reading()->events.contains(id_of(event)) ? hipSuccess : bad_event("hipEventQuery", event);
+  const reading m;
+  const auto found = m->events.find(id_of(event));
+  if (found == m->events.end()) return bad_event("hipEventQuery", event);
+  return have_returned(found->second.before) ? hipSuccess : hipErrorNotReady;
 }
 
 hipError_t hipEventSynchronize(hipEvent_t event) {
-  return reading()->events.contains(id_of(event)) ? hipSuccess : bad_event("hipEventSynchronize", event);
+  host_functions before;
+  {
+    const reading m;
+    const auto found = m->events.find(id_of(event));
+    if (found == m->events.end()) return bad_event("hipEventSynchronize", event);
+    before = found->second.before;
+  }
+  wait_for(before);
+  return hipSuccess;
 }
 
 hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
@@ -174,6 +226,7 @@ hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
   if (first == m->events.end() || second == m->events.end()) return bad_event("hipEventElapsedTime", start);
   const bool timed = ((first->second.flags | second->second.flags) & hipEventDisableTiming) == 0;
   if (!timed || !first->second.recorded || !second->second.recorded) return hipErrorInvalidHandle;
+  if (!have_returned(first->second.before) || !have_returned(second->second.before)) return hipErrorNotReady;
   const auto took_ns = static_cast<std::int64_t>(second->second.recorded_ns - first->second.recorded_ns);
   *ms = static_cast<float>(static_cast<double>(took_ns) / 1e6);
   return hipSuccess;

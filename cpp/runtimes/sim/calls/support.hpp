@@ -37,6 +37,12 @@ inline constexpr std::uint64_t context_base = 0x51ac'0000'0000'0000;
 [[nodiscard]] hipError_t stream_device(const char* function, const machine& m, hipStream_t stream,
                                        int& device);
 
+/// Where in the order of a device's work a stream that exists stands.
+[[nodiscard]] stream_place place_of(const machine& m, hipStream_t stream);
+/// Waits for the functions of the program that are ahead of the next call in a stream. Not under the
+/// machine's lock, as they may call HIP.
+void wait_for_stream(hipStream_t stream);
+
 /// Allocates pinned or managed memory, with checked arguments.
 [[nodiscard]] hipError_t allocate_on_host(void** ptr, std::size_t size, block_kind kind, unsigned int flags);
 

@@ -124,8 +124,10 @@ hipError_t apply(machine& m, piece_range range, const hipMemAccessDesc& desc) {
   if (types_count && desc.location.type != hipMemLocationTypeDevice) {
     const bool numa = desc.location.type == hipMemLocationTypeHostNuma ||
                       desc.location.type == hipMemLocationTypeHostNumaCurrent;
-    const bool valid =
-        desc.location.type == hipMemLocationTypeHost ? m.rules.host_location : numa && m.rules.numa_locations;
+    // The id of the host is checked like a device's, as in hipMemCreate.
+    const bool valid = desc.location.type == hipMemLocationTypeHost
+                           ? m.rules.host_location && m.is_device(desc.location.id)
+                           : numa && m.rules.numa_locations;
     return valid ? grant_to_host(m, range, desc.flags) : hipErrorInvalidValue;
   }
   if (!m.is_device(desc.location.id)) return hipErrorInvalidValue;

@@ -75,7 +75,7 @@ hipError_t hipMemUnmap(void* ptr, std::size_t size) {
   if (first == m->mappings.end()) return hipErrorInvalidValue;
   if (first->first != address_of(ptr)) {
     note("hipMemUnmap", hex(address_of(ptr)) + " is inside a piece, not its start");
-    return hipErrorInvalidValue;
+    if (!m->rules.whole_pieces_only) return hipErrorInvalidValue;  // since 7.0 the size counts from its start
   }
   const auto count = pieces_covering(*m, first, size);
   const bool leaks = count > 1 && m->quirk("unmap_pieces_leaks");

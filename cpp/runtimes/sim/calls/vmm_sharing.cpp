@@ -78,6 +78,10 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   if (!handle || !osHandle) return hipErrorInvalidValue;
   writing m;
   if (!m->rules.exports_descriptors) return hipErrorNotSupported;
+  if (shHandleType == hipMemHandleTypeFabric && m->rules.fabric_handles) {
+    note("hipMemImportFromShareableHandle", "there is no fabric");
+    return hipErrorInvalidValue;
+  }
   const auto value = address_of(osHandle);
   const bool by_value = value < descriptors_end;
   if (m->quirk(by_value ? "import_by_pointer" : "import_by_value")) {
