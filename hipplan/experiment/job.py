@@ -49,6 +49,8 @@ class Report:
     """The exit code of the command."""
     error: dict[str, Any] | None = None
     """The diagnostic of a failure."""
+    complete: bool = False
+    """Whether the process came to its own end."""
 
     def save(self) -> None:
         """Writes all of it, as JSON, over what was saved before."""

@@ -17,7 +17,7 @@ from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell, Turn, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
-from hipplan.experiment.results import Line, Results
+from hipplan.experiment.results import Line, Results, cell_of
 from hipplan.experiment.targets import check_function, command_path
 from hipplan.holders import names
 from hipplan.machines.machine import Machine
@@ -79,7 +79,7 @@ class Runner:
         """
         self._require_same(results, digests)
         seed = self._seed(results.lines)
-        done = {(_key_of(line), line["repetition"]) for line in results.lines}
+        done = {(cell_of(line).key, line["repetition"]) for line in results.lines}
         order = list(enumerate(turns(self.document.experiment, seed)))
         left = [(position, turn) for position, turn in order if (turn.cell.key, turn.repetition) not in done]
         failed = 0
@@ -100,7 +100,8 @@ class Runner:
             if line["experiment"].get("digest") != self.document.digest:
                 why = "what they measured is not what the file says now"
                 raise _changed(results, why)
-            if digests.get(_key_of(line), line["plan"].get("digest")) != line["plan"].get("digest", ""):
+            digest = line["plan"].get("digest")  # one that failed early has none
+            if digest is not None and digests.get(cell_of(line).key, digest) != digest:
                 raise _changed(results, f"the plan has changed since: {self.document.plan}")
 
     def _seed(self, lines: Sequence[Line]) -> int:
@@ -169,10 +170,6 @@ class Runner:
             if holder:
                 with contextlib.suppress(Exception):  # its files are replaced by the next holder of this name
                     names.remove_leftovers(holder)
-
-
-def _key_of(line: Line) -> str:
-    return Cell(line["cell"]["vary"], line["cell"]["env"]).key
 
 
 def _failure(ended: Ended) -> dict[str, Any] | None:

@@ -248,7 +248,7 @@ def recording(
 def _open(path: str, _: int) -> int:
     # O_NONBLOCK: a pipe without a reader is an error at once, not a hang.
     stream = opened_stream(path, os.O_NONBLOCK)
-    return opened_in_place(path, os.O_NONBLOCK) if stream is None else stream
+    return opened_in_place(path) if stream is None else stream
 
 
 def _us(took_ns: int) -> float:
