@@ -35,6 +35,7 @@ def run(job: Job, report: Report) -> int:
         profile = None if job.machine is None else load_machine(job.machine)
         chosen = choose(job.runtime, profile)
         figures += alone(plan, chosen, profile, job.measure, REPEATS, _pass)
+    report.times["start"] = time.monotonic() - job.began
     began = time.perf_counter()
     with apply(plan, runtime=job.runtime, machine=job.machine, locked=job.locked, answer=False) as layout:
         report.times["apply"] = time.perf_counter() - began

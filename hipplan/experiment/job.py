@@ -29,6 +29,8 @@ class Job:
     holder: str = ""
     """The name of the holder, for `run`."""
     anonymous: bool = False
+    began: float = 0.0
+    """When the process was started, by the clock that all processes share (time.monotonic)."""
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Report:
     """All numbers of the repetition."""
     units: dict[str, str] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
-    """Seconds that making the memory and the measured work took."""
+    """Seconds that these took: the process before it made the memory, making it, the measured work."""
     plan: dict[str, Any] = field(default_factory=dict)
     """Name and digest of the plan, digests of its program and lock, and how many checks read it back."""
     provenance: dict[str, Any] = field(default_factory=dict)

@@ -6,7 +6,8 @@ import contextlib
 import datetime
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from typing import Any
 from hipplan.errors import Diagnostic, PlanError, Problem
 from hipplan.experiment import checks
 from hipplan.experiment.document import Document
-from hipplan.experiment.grid import Cell, Turn, turns
+from hipplan.experiment.grid import Cell, Turn, axes, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
 from hipplan.experiment.results import Line, Results, cell_of
 from hipplan.experiment.targets import check_function, command_path
 from hipplan.holders import names
 from hipplan.machines.machine import Machine
+from hipplan.machines.provenance.anonymous import names_somebody, without_names
+from hipplan.plain import shown
 
 OK, FAILED = "ok", "failed"
 _SHOWN = 2000
@@ -53,7 +56,7 @@ class Runner:
         checked = list(checks.check_cells(self.document))
         _, diagnostics = checks.merged(checked)
         errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
-        errors += self.missing()
+        errors += [*self.missing(), *self._names()]
         if errors:
             raise PlanError(errors)
         return {item.cell.key: item.digest for item in checked}
@@ -70,6 +73,15 @@ class Runner:
             key = "inside" if experiment.run is None else "run"
             return [problem.diagnostic(self.document.span(key))]
         return []
+
+    def _names(self) -> Iterator[Diagnostic]:
+        """HP460, if values that the results must have name this host or its user, although they are anonymous."""
+        for name, values in axes(self.document.experiment).items() if self._settings.anonymous else ():
+            if named := next((value for value in values if names_somebody(str(value))), None):
+                key = "vary" if name in self.document.experiment.vary else "env"
+                hint = "write it without, or leave --anonymous out"
+                problem = Problem("HP460", f"'{name}' is {shown(named)}: that names this host or its user", hint=hint)
+                yield problem.diagnostic(self.document.span(key, name))
 
     def run(self, results: Results, digests: Mapping[str, str], on_line: Callable[[Line, int, int], None]) -> int:
         """Runs all repetitions that the results do not have. Returns how many failed.
@@ -121,7 +133,7 @@ class Runner:
         code = report.get("command_code")
         units = {name: metric.unit for name, metric in experiment.metrics.items() if metric.unit}
         return {
-            "experiment": {"name": self.document.name, "digest": self.document.digest, **place},
+            "experiment": {"name": self._anonymous(self.document.name), "digest": self.document.digest, **place},
             "cell": {"vary": dict(turn.cell.vary), "env": dict(turn.cell.env)},
             "repetition": turn.repetition,
             "started": started,
@@ -138,10 +150,13 @@ class Runner:
         }
 
     def _shown(self, error: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Anonymous, an error has its code and summary alone: the rest may name paths."""
+        """Anonymous, an error has its code and summary alone: the rest may be output of the command."""
         if error is None or not self._settings.anonymous:
             return error
-        return {"code": error["code"], "summary": error["summary"]}
+        return {"code": error["code"], "summary": self._anonymous(error["summary"])}
+
+    def _anonymous(self, text: str) -> str:
+        return without_names(text) if self._settings.anonymous else text
 
     def _run(self, cell: Cell) -> Ended:
         document, experiment = self.document, self.document.experiment
@@ -161,6 +176,7 @@ class Runner:
             metrics={name: metric.match for name, metric in experiment.metrics.items()},
             holder=holder,
             anonymous=self._settings.anonymous,
+            began=time.monotonic(),
         )
         self._process = CellProcess(vars(job), document.environment(cell), folder)
         try:

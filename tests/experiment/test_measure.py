@@ -20,4 +20,5 @@ buffers: {m: {kind: managed, size: 64KiB}}
         assert metrics[key] > 0 and metrics[f"plain {key}"] > 0
     assert units["copy a > b"] == units["plain copy a > b"] == "GB/s" and units["map"] == "us"
     assert line["plan"]["verified"] and line["provenance"]["runtime"]["kind"] == "simulator"
-    assert line["times"].keys() == {"apply", "work"}
+    assert line["times"].keys() == {"start", "apply", "work"}
+    assert sum(line["times"].values()) < line["seconds"]

@@ -21,6 +21,7 @@ from hipplan.cli.main import run
 from hipplan.errors import PlanError
 from hipplan.experiment import process, results
 from hipplan.holders.names import known
+from hipplan.machines.provenance import anonymous
 from tests.cli.conftest import command
 from tests.conftest import ROOT
 from tests.experiment.conftest import Write, experiment, lines
@@ -102,6 +103,30 @@ def test_anonymous_results_name_no_path_and_no_host(write: Write) -> None:
     assert experiment("run", path, "--anonymous") == 4
     text = path.with_name("e.results.jsonl").read_text()
     assert str(path.parent) not in text and str(ROOT) not in text and f'"{platform.node()}"' not in text
+
+
+def test_anonymous_results_name_nobody_wherever_they_could(
+    write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user is alice: her name and home are in variables, in a command that is gone, and in its error."""
+    monkeypatch.setenv("USER", "alice")
+    anonymous._names.cache_clear()
+    for name, value in (("HIP_OWNER", "alice"), ("NCCL_CONF", "/home/alice/x"), ("GPU_NOTE", "of alice.")):
+        monkeypatch.setenv(name, value)
+    path = write("name: runs of alice\nrepeat: 1\nrun: [./alice.sh]\n")
+    script = path.with_name("alice.sh")
+    script.write_text(f"#!/bin/sh\necho /home/alice >&2; exec rm {script}\n")
+    script.chmod(0o755)
+
+    assert experiment("run", path, "--repeat", 2, "--anonymous") == 4
+    text = path.with_name("e.results.jsonl").read_text()
+    assert "alice" not in text and f'"{platform.node()}"' not in text and str(path.parent) not in text
+    assert "there is no command '.(anonymous).sh'" in text and '"HIP_OWNER": "(anonymous)"' in text
+
+    path = write("env: {DATA: [/home/alice/x]}\nrepeat: 1\nrun: ['true']\n")
+    assert experiment("run", path, "--anonymous", "-o", "other.jsonl") == 2
+    assert f"{path}:3:13: error[HP460]: 'DATA' is /home/alice/x: that names" in capsys.readouterr().err
+    anonymous._names.cache_clear()
 
 
 def test_a_plan_that_the_machine_cannot_hold_is_a_failed_repetition(write: Write) -> None:
