@@ -82,6 +82,7 @@ _shtab_hipplan_attach_defaults_added=0
 _shtab_hipplan_bench_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--measure[with PLAN\: which of copy, latency, prefetch, first_touch and map, with commas between (default\: all)]:KINDS:"
+  "--objects[with PLAN\: copy between these\: names or patterns such as \'kv.\*\', with commas between (default\: the first 16)]:NAMES:"
   "--size[bytes per copy (default\: 256MiB, simulated 16MiB)]:size:"
   "--repeats[copies of each kind\; the median is reported (default\: 20)]:repeats:"
   "--compare[also measure ordinary buffers, and print the ratio]"

@@ -44,7 +44,7 @@ def run(job: Job, report: Report) -> int:
             _call(function, layout, job, report)
         if job.measure is not None:
             began = time.perf_counter()
-            figures += live(layout, chosen, job.measure, REPEATS, _pass)
+            figures += live(layout, chosen, job.measure, job.objects, REPEATS, _pass)
             report.times["work"] = time.perf_counter() - began
     if job.measure is not None:
         figures = beside(figures, chosen, REPEATS, _pass)

@@ -23,6 +23,8 @@ class Job:
     warmup: int
     inside: str | None = None
     measure: list[str] | None = None
+    objects: list[str] = field(default_factory=list)
+    """For `measure`: patterns of the objects of copies."""
     run: list[str] | None = None
     metrics: dict[str, str | None] = field(default_factory=dict)
     """The metrics that it must give, by name -> the pattern of each, if it has one."""

@@ -172,6 +172,7 @@ class Runner:
             warmup=experiment.warmup,
             inside=experiment.inside,
             measure=None if experiment.measure is None else [*experiment.measure],
+            objects=experiment.objects,
             run=experiment.run,
             metrics={name: metric.match for name, metric in experiment.metrics.items()},
             holder=holder,
