@@ -10,7 +10,7 @@ import traceback
 from typing import Any
 
 from hipplan.errors import Diagnostic, HipplanError, Problem
-from hipplan.experiment import command, descendants, inside
+from hipplan.experiment import descendants
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.provenance import note_failure
 from hipplan.files import strict_json
@@ -21,7 +21,7 @@ def main() -> None:
     job = Job(**strict_json.loads(_taken_over_stdin()))
     report, code = Report(int(sys.argv[1])), 1
     try:
-        code = (command.run if job.run else inside.run)(job, report)
+        code = _work(job, report)
     except Problem as problem:
         _fail(report, problem.diagnostic())
     except HipplanError as error:
@@ -36,6 +36,17 @@ def main() -> None:
     report.complete = True
     report.save()
     sys.exit(code)
+
+
+def _work(job: Job, report: Report) -> int:
+    """Imports what this job needs, since each repetition waits for it."""
+    if job.run:
+        from hipplan.experiment import command
+
+        return command.run(job, report)
+    from hipplan.experiment import inside
+
+    return inside.run(job, report)
 
 
 def _fail(report: Report, diagnostic: Diagnostic) -> None:
