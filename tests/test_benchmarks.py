@@ -24,6 +24,7 @@ SMALL = {
     "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
     "ranks": ("--runtime", "sim", "--rounds", "1", "--ranks", "2"),
     "tensors": ("--rounds", "1", "--counts", "100", "200"),
+    "repetition": ("--runtime", "sim", "--rounds", "1"),
     "sleep": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
     "sim_steps": ("--rounds", "1"),
     "validate": ("--objects", "200", "--rounds", "1"),

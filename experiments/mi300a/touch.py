@@ -7,6 +7,7 @@ import numpy
 
 def both(layout):
     """GB/s, 10^9 bytes a second, of writing each byte: by the GPU (hipMemset), by the CPU where it may, and again."""
+    layout.fill("before", 1)
     size = layout["a"].size
     figures = {}
     for use in ("first", "second"):

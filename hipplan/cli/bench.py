@@ -2,13 +2,14 @@
 
 Bandwidth counts each copied byte once; latency is the time of a copy of 4096 bytes and of the wait for it. Without PLAN
 it needs twice the size on each device, four times with --compare.
-With PLAN: copies between its objects, all pairs that have the rights; prefetch and first touch of its managed memory;
-map and unmap of its mapped memory. Each stands beside the same of ordinary buffers (hipMalloc, hipHostMalloc).
+With PLAN: copies between its objects, all pairs of the first 16, or of --objects, that have the rights; prefetch and
+first touch of its managed memory; map and unmap of its mapped memory. Each stands beside the same of ordinary buffers
+(hipMalloc, hipHostMalloc).
 
 Examples:
   hipplan bench
   hipplan bench --size 64MiB --compare --format json
-  hipplan bench plan.yaml --measure copy,latency
+  hipplan bench plan.yaml --measure copy,latency --objects 'weights,kv.*'
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ def declare(parser: Parser) -> None:
     parser.add_argument("file", metavar="PLAN", nargs="?", type=not_empty, help="the plan whose memory is measured")
     about = "with PLAN: which of copy, latency, prefetch, first_touch and map, with commas between (default: all)"
     parser.add_argument("--measure", metavar="KINDS", type=not_empty, help=about)
+    about = (
+        "with PLAN: copy between these: names or patterns such as 'kv.*', with commas between (default: the first 16)"
+    )
+    parser.add_argument("--objects", metavar="NAMES", type=not_empty, help=about)
     parser.add_argument("--size", default="", help="bytes per copy (default: 256MiB, simulated 16MiB)")
     about = "copies of each kind; the median is reported (default: 20)"
     parser.add_argument("--repeats", type=integer, default=20, help=about)
@@ -66,8 +71,8 @@ def run(given: Namespace) -> int:
         if given.size or given.compare:
             raise WrongUsage("--size and --compare are for copies between devices: leave them out, or PLAN")
         return run_plan(given)
-    if given.measure or given.var or given.var_file or given.include_anywhere:
-        raise WrongUsage("--measure, --var, --var-file and --include-anywhere are for PLAN")
+    if given.measure or given.objects or given.var or given.var_file or given.include_anywhere:
+        raise WrongUsage("--measure, --objects, --var, --var-file and --include-anywhere are for PLAN")
     return _between_devices(given)
 
 

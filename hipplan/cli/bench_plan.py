@@ -9,7 +9,7 @@ from hipplan.cli.arguments import WrongUsage, print_notice, source_of
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.cli.variables import load_plan
-from hipplan.errors import ExitCode, suggest_or_list
+from hipplan.errors import ExitCode, Problem, suggest_or_list
 from hipplan.files import strict_json
 
 if TYPE_CHECKING:
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def run(given: Namespace) -> int:
     from dataclasses import asdict
 
+    from hipplan.layout.prepare import prepare
     from hipplan.layout.undo import hurry
     from hipplan.machines.place import Place
     from hipplan.machines.profiles import load_machine
     from hipplan.machines.provenance import kind_of
     from hipplan.machines.runtimes import choose, described
+    from hipplan.measure.copies import OBJECTS_MAX, measurable, selected
     from hipplan.measure.measured import KINDS, measured
 
     kinds = given.measure.split(",") if given.measure else list(KINDS)
@@ -34,6 +36,15 @@ def run(given: Namespace) -> int:
     profile = load_machine(given.machine) if given.machine else None
     chosen = choose(given.runtime, profile)
     print_notice(chosen.notice)
+    patterns = given.objects.split(",") if given.objects else []
+    left_out = 0
+    if set(kinds) & {"copy", "latency"}:
+        program = prepare(plan, chosen, profile)
+        try:
+            names = selected(program, patterns)
+            left_out = 0 if patterns else len(measurable(program)) - len(names)
+        except Problem as problem:
+            raise WrongUsage(f"--objects: {problem.summary}; {problem.hint}") from None
     figures: list[Figure] = []
     try:
         with Interrupts(hurry) as interrupts, Bars() as bars:
@@ -42,16 +53,24 @@ def run(given: Namespace) -> int:
                 interrupts.check()
                 bars.show("measuring", len(figures), len(figures) + 1, what)
 
-            for figure in measured(plan, chosen, profile, kinds, given.repeats, between):
+            for figure in measured(plan, chosen, profile, kinds, patterns, given.repeats, between):
                 figures.append(figure)
     except Interrupted as interrupted:
         return interrupted.exit_code
     if given.format == "json":
         body = {"plan": plan.digest, "runtime": kind_of(chosen.kind, Place.here())}
         rows = [asdict(figure) for figure in figures]
-        print(strict_json.document(None, event="bench", **body, library=described(chosen.runtime), figures=rows))
+        print(
+            strict_json.document(
+                None, event="bench", **body, library=described(chosen.runtime), left_out=left_out, figures=rows
+            )
+        )
     else:
         _print(figures)
+        if left_out:
+            print(
+                f"objects left out: {left_out}, after the first {OBJECTS_MAX}; --objects names those to copy, '*' all"
+            )
     return ExitCode.OK
 
 

@@ -207,11 +207,11 @@ class _Progress:
         if self._format == "json":
             print(strict_json.dumps(line), flush=True)
         elif not self._quiet:
-            cell = {**line["cell"]["vary"], **line["cell"]["env"]}
-            where = " ".join(f"{name}={value}" for name, value in cell.items())
+            values = {**line["cell"]["vary"], **line["cell"]["env"]}.items()
             left = self._seconds / number * (total - number)
             after = f"; about {_duration(left)} left" if number < total else ""
-            print(printable(f"{number}/{total} {where} #{line['repetition'] + 1}: {_outcome(line)}{after}"), flush=True)
+            cell = " ".join([*(f"{name}={value}" for name, value in values), f"#{line['repetition'] + 1}"])
+            print(printable(f"{number}/{total} {cell}: {_outcome(line)}{after}"), flush=True)
 
 
 def _outcome(line: Line) -> str:

@@ -10,7 +10,7 @@ import traceback
 from typing import Any
 
 from hipplan.errors import Diagnostic, HipplanError, Problem
-from hipplan.experiment import command, inside
+from hipplan.experiment import descendants
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.provenance import note_failure
 from hipplan.files import strict_json
@@ -21,7 +21,7 @@ def main() -> None:
     job = Job(**strict_json.loads(_taken_over_stdin()))
     report, code = Report(int(sys.argv[1])), 1
     try:
-        code = (command.run if job.run else inside.run)(job, report)
+        code = _work(job, report)
     except Problem as problem:
         _fail(report, problem.diagnostic())
     except HipplanError as error:
@@ -33,8 +33,20 @@ def main() -> None:
         _fail(report, Diagnostic("HP462", "the repetition raised an exception", why=what))
     if report.error is not None:
         note_failure(report, job)
+    report.complete = True
     report.save()
     sys.exit(code)
+
+
+def _work(job: Job, report: Report) -> int:
+    """Imports what this job needs, since each repetition waits for it."""
+    if job.run:
+        from hipplan.experiment import command
+
+        return command.run(job, report)
+    from hipplan.experiment import inside
+
+    return inside.run(job, report)
 
 
 def _fail(report: Report, diagnostic: Diagnostic) -> None:
@@ -43,7 +55,7 @@ def _fail(report: Report, diagnostic: Diagnostic) -> None:
 
 def _taken_over_stdin() -> bytes:
     """The first line of standard input, which others then read as empty. When its other end is closed, the process that
-    started this one is gone: a thread kills this process group."""
+    started this one is gone: a thread kills all that this one has started, and itself."""
     lifetime = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -60,4 +72,5 @@ def _taken_over_stdin() -> bytes:
 def _end_with(lifetime: int) -> Any:
     while os.read(lifetime, 4096):
         pass
+    descendants.kill_all(os.environ[descendants.VARIABLE])
     os.killpg(0, signal.SIGKILL)

@@ -40,6 +40,7 @@ def run(job: Job, report: Report) -> int:
     assert job.run is not None
     program_of_command = command_path(job.run[0], Path(job.folder))
     digest = load(job.plan, job.variables).digest
+    report.times["start"] = time.monotonic() - job.began
     began = time.perf_counter()
     with _held(job):
         report.times["apply"] = time.perf_counter() - began

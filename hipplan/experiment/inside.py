@@ -35,6 +35,7 @@ def run(job: Job, report: Report) -> int:
         profile = None if job.machine is None else load_machine(job.machine)
         chosen = choose(job.runtime, profile)
         figures += alone(plan, chosen, profile, job.measure, REPEATS, _pass)
+    report.times["start"] = time.monotonic() - job.began
     began = time.perf_counter()
     with apply(plan, runtime=job.runtime, machine=job.machine, locked=job.locked, answer=False) as layout:
         report.times["apply"] = time.perf_counter() - began
@@ -43,7 +44,7 @@ def run(job: Job, report: Report) -> int:
             _call(function, layout, job, report)
         if job.measure is not None:
             began = time.perf_counter()
-            figures += live(layout, chosen, job.measure, REPEATS, _pass)
+            figures += live(layout, chosen, job.measure, job.objects, REPEATS, _pass)
             report.times["work"] = time.perf_counter() - began
     if job.measure is not None:
         figures = beside(figures, chosen, REPEATS, _pass)

@@ -23,12 +23,16 @@ class Job:
     warmup: int
     inside: str | None = None
     measure: list[str] | None = None
+    objects: list[str] = field(default_factory=list)
+    """For `measure`: patterns of the objects of copies."""
     run: list[str] | None = None
     metrics: dict[str, str | None] = field(default_factory=dict)
     """The metrics that it must give, by name -> the pattern of each, if it has one."""
     holder: str = ""
     """The name of the holder, for `run`."""
     anonymous: bool = False
+    began: float = 0.0
+    """When the process was started, by the clock that all processes share (time.monotonic)."""
 
 
 @dataclass
@@ -41,7 +45,7 @@ class Report:
     """All numbers of the repetition."""
     units: dict[str, str] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
-    """Seconds that making the memory and the measured work took."""
+    """Seconds that these took: the process before it made the memory, making it, the measured work."""
     plan: dict[str, Any] = field(default_factory=dict)
     """Name and digest of the plan, digests of its program and lock, and how many checks read it back."""
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +53,8 @@ class Report:
     """The exit code of the command."""
     error: dict[str, Any] | None = None
     """The diagnostic of a failure."""
+    complete: bool = False
+    """Whether the process came to its own end."""
 
     def save(self) -> None:
         """Writes all of it, as JSON, over what was saved before."""

@@ -207,6 +207,13 @@ class Experiment(PlanModel):
     """What hipplan itself measures of the plan's memory: `copy` between its objects, `prefetch` and `first_touch` of
     managed memory, `map` and unmap of its mappings, `latency` of a small copy. `hipplan bench PLAN` shows the same."""
 
+    objects: list[Argument] = []
+    """For `measure`: the objects between which `copy` and `latency` are measured, by name or pattern, such as kv.*, or
+    '*' for all. Default: the first 16.
+
+    Errors: HP107 without measure; HP460 a repetition has no such object.
+    """
+
     run: Annotated[list[Argument], Field(min_length=1, max_length=1000)] | None = None
     """A command and its arguments. A holder keeps the plan's memory meanwhile, and the command attaches to it with
     hipplan.attach(). Its environment has HIPPLAN_HOLDER, the cell's values as HIPPLAN_VAR_name, and the places of
@@ -230,6 +237,8 @@ class Experiment(PlanModel):
         if self.measure is not None and self.metrics:
             why = "hipplan names what it measures itself"
             raise refuse("HP107", "metrics are for inside and run", at="metrics", why=why, hint="remove them")
+        if self.objects and self.measure is None:
+            raise refuse("HP107", "objects are for measure", at="objects", hint="remove them")
         if both := self.vary.keys() & self.vars.keys():
             raise refuse(
                 "HP204", f"'{min(both)}' has one value in vars and several in vary", at="vars", hint="keep one"

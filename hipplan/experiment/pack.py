@@ -13,7 +13,7 @@ from pathlib import Path
 from hipplan.errors import Diagnostic, PlanError, reason_of
 from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell
-from hipplan.experiment.targets import file_of
+from hipplan.experiment.targets import file_of, files_of
 from hipplan.files import strict_json
 from hipplan.files.output import unwritten, write_document
 from hipplan.language.loader import LoadedPlan, load
@@ -78,13 +78,13 @@ def _of_plans(plans: Sequence[tuple[Cell, LoadedPlan]]) -> Iterator[Path]:
 
 
 def _of_measurement(document: Document) -> Iterator[Path]:
-    """The function's file, the command, the lock."""
+    """The function's file, the command, the Python files that they import from beside them, the lock."""
     experiment, folder = document.experiment, document.folder
     if experiment.inside is not None and (path := file_of(experiment.inside.partition(":")[0], folder)):
-        yield path
+        yield from files_of(path)
     for argument in experiment.run or ():
-        if (folder / argument).is_file():
-            yield folder / argument
+        if (path := folder / argument).is_file():
+            yield from files_of(path) if path.suffix == ".py" else [path]
     if experiment.locked is not None:
         yield folder / experiment.locked
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from hipplan.errors import PlanError, reason_of
+from hipplan.errors import PlanError
 from hipplan.experiment.summary import Sample, number_of
 from hipplan.files.output import unwritten
 from hipplan.plain import shown
@@ -44,7 +44,7 @@ def plots(samples: Sequence[Sample], name: str, folder: Path) -> list[str]:
                     folder.mkdir(parents=True, exist_ok=True)
                     figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else {})
                 except OSError as error:
-                    raise PlanError(unwritten(str(path), "the plot", error, reason_of(error))) from None
+                    raise PlanError(unwritten(str(path), "the plot", error, "--plots names another folder")) from None
                 written.append(str(path))
     return written
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hipplan.errors import ExitCode
+from hipplan.experiment import descendants
 from hipplan.files import strict_json
 from hipplan.processes.command import main_of
 
@@ -54,10 +56,12 @@ class CellProcess:
         with contextlib.ExitStack() as undo:
             self._output, self._errors, self._report = (undo.enter_context(_scratch()) for _ in range(3))
             self._began = time.monotonic()
+            self._mark = secrets.token_hex(8)
             self._process = subprocess.Popen(
                 main_of("hipplan.experiment.cell", [str(self._report.fileno())]),
                 stdin=subprocess.PIPE, stdout=self._output, stderr=self._errors, pass_fds=(self._report.fileno(),),
-                cwd=folder, env=_environment(environment), start_new_session=True,
+                cwd=folder, env={**_environment(environment), descendants.VARIABLE: self._mark},
+                start_new_session=True,
             )  # fmt: skip
             assert self._process.stdin is not None
             undo.callback(self._process.wait)
@@ -71,7 +75,7 @@ class CellProcess:
             self._undo = undo.pop_all()
 
     def wait(self, timeout_s: float) -> Ended:
-        """Waits until it has ended, or kills it after so many seconds; its whole process group is gone afterwards."""
+        """Waits until it has ended, or kills it after so many seconds; all that it started is gone afterwards."""
         with self._undo:
             killed = self._watched(self._began + timeout_s, timeout_s)
             seconds = time.monotonic() - self._began
@@ -94,10 +98,11 @@ class CellProcess:
         return f"it took longer than {timeout_s:g} s"
 
     def kill(self) -> None:
-        """Kills its process group."""
+        """Kills it with all that it has started."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            descendants.kill_all(self._mark)
 
 
 def failure(ended: Ended) -> str:
@@ -106,6 +111,8 @@ def failure(ended: Ended) -> str:
         return ended.killed
     if ended.exit_code > 128:
         return f"it was ended by {_signal(ended.exit_code - 128)}"
+    if not ended.report.get("complete"):
+        return f"it ended with exit code {ended.exit_code}, before its measurement was done"
     return f"it ended with exit code {ended.exit_code}" if ended.exit_code != ExitCode.OK else ""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, reason_of
+from hipplan.experiment.grid import Cell
 from hipplan.files import strict_json
 from hipplan.files.output import opened_in_place, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
@@ -22,7 +23,7 @@ from hipplan.files.strict_json import FORMAT_VERSION
 Line = dict[str, Any]
 LINE_MAX = 16 << 20
 """Bytes of a line that is read."""
-_FIELDS: dict[str, type | tuple[type, ...]] = {
+_FIELDS = {
     "experiment": dict,
     "cell": dict,
     "repetition": int,
@@ -83,7 +84,7 @@ def opened(path: str, *, resume: bool) -> Iterator[Results]:
 def _locked(path: str) -> int:
     descriptor = -1
     try:
-        descriptor = opened_in_place(path, 0)
+        descriptor = opened_in_place(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -100,13 +101,19 @@ def _locked(path: str) -> int:
 def read(path: str) -> list[Line]:
     """The whole lines of a file of results. Raises PlanError: HP001 it cannot be read, HP461 it is something else."""
     lines = []
+    known: dict[tuple[str, str, int], int] = {}
     try:
         with Path(path).open("rb") as file:
             for number, text in enumerate(iter(lambda: file.readline(LINE_MAX + 1), b""), 1):
                 if len(text) > LINE_MAX:
                     raise not_results(f"line {number} has more than {LINE_MAX:,} bytes", path)
                 if text.endswith(b"\n"):
-                    lines.append(_line(text, number, path))
+                    line = _line(text, number, path)
+                    key = str(line["experiment"].get("digest")), cell_of(line).key, line["repetition"]
+                    if (first := known.setdefault(key, number)) != number:
+                        why = f"lines {first} and {number} are the same repetition of the same cell"
+                        raise not_results(why, path)
+                    lines.append(line)
     except (OSError, ValueError) as error:
         raise PlanError(Diagnostic("HP001", f"cannot read {path}: {reason_of(error)}")) from None
     return lines
@@ -122,13 +129,22 @@ def _line(text: bytes, number: int, path: str) -> Line:
     if line.get("format_version") != FORMAT_VERSION:
         raise not_results(f"line {number} has the format version {line.get('format_version')!r:.40}", path)
     for key, kind in _FIELDS.items():
-        if not isinstance(line.get(key), kind):
+        if line.get(key).__class__ is not kind:
             raise not_results(f"line {number} has no {key} that can be read", path)
-    if not all(isinstance(line["cell"].get(key), dict) for key in ("vary", "env")):
+    if not all(_is_point(line["cell"].get(key)) for key in ("vary", "env")):
         raise not_results(f"line {number} has no cell that can be read", path)
-    if not all(isinstance(value, (int, float)) for value in line["metrics"].values()):
+    if not all(value.__class__ in (int, float) for value in line["metrics"].values()):
         raise not_results(f"line {number} has a metric that is not a number", path)
     return line
+
+
+def _is_point(values: object) -> bool:
+    """Whether these are values of axes by name."""
+    return isinstance(values, dict) and all(value.__class__ in (int, bool, str) for value in values.values())
+
+
+def cell_of(line: Line) -> Cell:
+    return Cell(line["cell"]["vary"], line["cell"]["env"])
 
 
 def not_results(why: str, path: str) -> PlanError:

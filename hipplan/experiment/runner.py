@@ -6,7 +6,8 @@ import contextlib
 import datetime
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from typing import Any
 from hipplan.errors import Diagnostic, PlanError, Problem
 from hipplan.experiment import checks
 from hipplan.experiment.document import Document
-from hipplan.experiment.grid import Cell, Turn, turns
+from hipplan.experiment.grid import Cell, Turn, axes, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
-from hipplan.experiment.results import Line, Results
+from hipplan.experiment.results import Line, Results, cell_of
 from hipplan.experiment.targets import check_function, command_path
 from hipplan.holders import names
 from hipplan.machines.machine import Machine
+from hipplan.machines.provenance.anonymous import names_somebody, without_names
+from hipplan.plain import shown
 
 OK, FAILED = "ok", "failed"
 _SHOWN = 2000
@@ -53,7 +56,7 @@ class Runner:
         checked = list(checks.check_cells(self.document))
         _, diagnostics = checks.merged(checked)
         errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
-        errors += self.missing()
+        errors += [*self.missing(), *self._names()]
         if errors:
             raise PlanError(errors)
         return {item.cell.key: item.digest for item in checked}
@@ -71,6 +74,15 @@ class Runner:
             return [problem.diagnostic(self.document.span(key))]
         return []
 
+    def _names(self) -> Iterator[Diagnostic]:
+        """HP460, if values that the results must have name this host or its user, although they are anonymous."""
+        for name, values in axes(self.document.experiment).items() if self._settings.anonymous else ():
+            if named := next((value for value in values if names_somebody(str(value))), None):
+                key = "vary" if name in self.document.experiment.vary else "env"
+                hint = "write it without, or leave --anonymous out"
+                problem = Problem("HP460", f"'{name}' is {shown(named)}: that names this host or its user", hint=hint)
+                yield problem.diagnostic(self.document.span(key, name))
+
     def run(self, results: Results, digests: Mapping[str, str], on_line: Callable[[Line, int, int], None]) -> int:
         """Runs all repetitions that the results do not have. Returns how many failed.
 
@@ -79,7 +91,7 @@ class Runner:
         """
         self._require_same(results, digests)
         seed = self._seed(results.lines)
-        done = {(_key_of(line), line["repetition"]) for line in results.lines}
+        done = {(cell_of(line).key, line["repetition"]) for line in results.lines}
         order = list(enumerate(turns(self.document.experiment, seed)))
         left = [(position, turn) for position, turn in order if (turn.cell.key, turn.repetition) not in done]
         failed = 0
@@ -100,7 +112,8 @@ class Runner:
             if line["experiment"].get("digest") != self.document.digest:
                 why = "what they measured is not what the file says now"
                 raise _changed(results, why)
-            if digests.get(_key_of(line), line["plan"].get("digest")) != line["plan"].get("digest", ""):
+            digest = line["plan"].get("digest")  # one that failed early has none
+            if digest is not None and digests.get(cell_of(line).key, digest) != digest:
                 raise _changed(results, f"the plan has changed since: {self.document.plan}")
 
     def _seed(self, lines: Sequence[Line]) -> int:
@@ -120,7 +133,7 @@ class Runner:
         code = report.get("command_code")
         units = {name: metric.unit for name, metric in experiment.metrics.items() if metric.unit}
         return {
-            "experiment": {"name": self.document.name, "digest": self.document.digest, **place},
+            "experiment": {"name": self._anonymous(self.document.name), "digest": self.document.digest, **place},
             "cell": {"vary": dict(turn.cell.vary), "env": dict(turn.cell.env)},
             "repetition": turn.repetition,
             "started": started,
@@ -137,10 +150,13 @@ class Runner:
         }
 
     def _shown(self, error: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Anonymous, an error has its code and summary alone: the rest may name paths."""
+        """Anonymous, an error has its code and summary alone: the rest may be output of the command."""
         if error is None or not self._settings.anonymous:
             return error
-        return {"code": error["code"], "summary": error["summary"]}
+        return {"code": error["code"], "summary": self._anonymous(error["summary"])}
+
+    def _anonymous(self, text: str) -> str:
+        return without_names(text) if self._settings.anonymous else text
 
     def _run(self, cell: Cell) -> Ended:
         document, experiment = self.document, self.document.experiment
@@ -156,10 +172,12 @@ class Runner:
             warmup=experiment.warmup,
             inside=experiment.inside,
             measure=None if experiment.measure is None else [*experiment.measure],
+            objects=experiment.objects,
             run=experiment.run,
             metrics={name: metric.match for name, metric in experiment.metrics.items()},
             holder=holder,
             anonymous=self._settings.anonymous,
+            began=time.monotonic(),
         )
         self._process = CellProcess(vars(job), document.environment(cell), folder)
         try:
@@ -169,10 +187,6 @@ class Runner:
             if holder:
                 with contextlib.suppress(Exception):  # its files are replaced by the next holder of this name
                     names.remove_leftovers(holder)
-
-
-def _key_of(line: Line) -> str:
-    return Cell(line["cell"]["vary"], line["cell"]["env"]).key
 
 
 def _failure(ended: Ended) -> dict[str, Any] | None:

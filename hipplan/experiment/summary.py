@@ -10,7 +10,7 @@ from functools import cached_property
 from math import comb
 
 from hipplan.experiment.grid import Cell
-from hipplan.experiment.results import Line
+from hipplan.experiment.results import Line, cell_of
 from hipplan.units import SizeError, parse_size
 
 CONFIDENCE = 0.95
@@ -54,12 +54,12 @@ def failures_of(lines: Iterable[Line]) -> list[Failure]:
     """The cells of which a repetition failed."""
     by_cell: dict[str, list[Line]] = {}
     for line in sorted(lines, key=_as_written):
-        by_cell.setdefault(_cell_of(line).key, []).append(line)
+        by_cell.setdefault(cell_of(line).key, []).append(line)
     failures = []
     for of_cell in by_cell.values():
         failed = [line for line in of_cell if line["result"] != "ok"]
         if failed:
-            failures.append(Failure(_cell_of(failed[0]), len(failed), len(of_cell), error_of(failed[0])))
+            failures.append(Failure(cell_of(failed[0]), len(failed), len(of_cell), error_of(failed[0])))
     return failures
 
 
@@ -69,10 +69,6 @@ def error_of(line: Line) -> str:
     if not isinstance(error, Mapping):
         return ""
     return ": ".join(str(error[key]) for key in ("code", "summary", "why") if error.get(key))
-
-
-def _cell_of(line: Line) -> Cell:
-    return Cell(line["cell"]["vary"], line["cell"]["env"])
 
 
 def interval_of(values: Sequence[float]) -> Interval | None:
@@ -99,7 +95,7 @@ def samples_of(lines: Iterable[Line]) -> list[Sample]:
     cells: dict[str, Cell] = {}
     units: dict[str, str] = {}
     for line in sorted(lines, key=_as_written):
-        cell = _cell_of(line)
+        cell = cell_of(line)
         cells.setdefault(cell.key, cell)
         if line["result"] != "ok":
             failed[cell.key] = failed.get(cell.key, 0) + 1

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from hipplan.errors import Problem, suggest_or_list
@@ -43,6 +44,37 @@ def check_function(name: str, folder: Path) -> None:
 def _may_have_more(tree: ast.Module) -> bool:
     """Whether names of a module can come from elsewhere than its functions."""
     return any(not isinstance(node, (ast.FunctionDef, ast.Expr, ast.Import)) for node in tree.body)
+
+
+def files_of(path: Path) -> set[Path]:
+    """A Python file and those beside it that it imports, directly or not. What cannot be read imports nothing."""
+    known: set[Path] = set()
+    unread = [path]
+    while unread:
+        path = unread.pop()
+        if path in known:
+            continue
+        known.add(path)
+        for name in _imported(path):
+            if beside := file_of(name, path.parent):
+                unread.append(beside)
+            package = path.parent / name.partition(".")[0]
+            if (package / "__init__.py").is_file():
+                unread += package.rglob("*.py")
+    return known
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The names of modules that a file imports."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from [node.module] if node.module else (alias.name for alias in node.names)
 
 
 def file_of(module_name: str, folder: Path) -> Path | None:

@@ -107,14 +107,15 @@ def opened_stream(path: str, flags: int = 0) -> int | None:
     return descriptor
 
 
-def opened_in_place(path: str, flags: int) -> int:
+def opened_in_place(path: str) -> int:
     """A descriptor for appending to a file of this user, which is made if there is none.
 
     Raises OSError; UnsafeFile: it is a link, has other names, or belongs to another user.
     """
     with Place(path) as place:
         try:
-            wanted = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags
+            # O_NONBLOCK: a pipe without a reader is an error at once, not a hang.
+            wanted = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
             descriptor = os.open(place.name, wanted, _ALL, dir_fd=place.folder)
         except OSError as error:
             raise place.refused_link() if error.errno == errno.ELOOP else error from None

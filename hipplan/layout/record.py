@@ -12,7 +12,6 @@ import hashlib
 import io
 import logging
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from hipplan.files import strict_json
 from hipplan.files.output import opened_in_place, opened_stream, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
 from hipplan.machines.provenance import collect
+from hipplan.machines.provenance.anonymous import without_names
 from hipplan.program import written
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hipplan")
 
-_FOLDERS = re.compile(r"(?:/[^\s/:'\"]+)+/|/(?=[^\s/]+\.\w)")
 Event = dict[str, Any]
 Owned = tuple[int, str, str]
 """Place in the order of creation; name; kind, size and address."""
@@ -99,8 +98,8 @@ class Recorder:
         )
 
     def _text(self, text: str) -> str:
-        """Anonymous: without the folders of paths."""
-        return _FOLDERS.sub("", text) if self._anonymous else text
+        """Anonymous: without the folders of paths, and names."""
+        return without_names(text) if self._anonymous else text
 
     def _machine(self, machine: dict[str, Any] | None) -> dict[str, Any] | None:
         if machine is None or not self._anonymous:
@@ -248,7 +247,7 @@ def recording(
 def _open(path: str, _: int) -> int:
     # O_NONBLOCK: a pipe without a reader is an error at once, not a hang.
     stream = opened_stream(path, os.O_NONBLOCK)
-    return opened_in_place(path, os.O_NONBLOCK) if stream is None else stream
+    return opened_in_place(path) if stream is None else stream
 
 
 def _us(took_ns: int) -> float:

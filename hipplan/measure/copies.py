@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import permutations
 
 from hipplan import _core
+from hipplan.errors import Problem, suggest_or_list
 from hipplan.layout.layout import Layout
 from hipplan.machines.runtimes import Chosen
 from hipplan.measure.figures import GBS, US, Figure, Progress, figure, samples, seconds_of
@@ -14,21 +16,27 @@ from hipplan.measure.plain import move
 from hipplan.program import contents
 from hipplan.program.content_steps import Part
 from hipplan.program.memory import Memory, Refused
+from hipplan.program.program import Program
 from hipplan.program.steps import CPU_ORDINAL
 
 SMALL = 4096
 """Bytes of the copy whose duration counts as latency."""
 OBJECTS_MAX = 16
-"""Objects that are measured: those that the plan names first."""
+"""Objects that are measured unless others are named: those that the plan names first. Their pairs are many."""
 _WHOLE = ("device", "pinned", "registered", "managed", "region")
 Pairs = Sequence[tuple[Part, Part]]
 
 
-def copies(layout: Layout, chosen: Chosen, kinds: Sequence[str], repeats: int, look: Progress) -> Iterator[Figure]:
-    """Figures of the kinds copy and latency. Overwrites the layout's bytes. Raises HipError, and as look()."""
+def copies(
+    layout: Layout, chosen: Chosen, kinds: Sequence[str], patterns: Sequence[str], repeats: int, look: Progress
+) -> Iterator[Figure]:
+    """Figures of the kinds copy and latency. Overwrites the layout's bytes.
+
+    patterns: as of selected(). Raises HipError, Problem (HP460), and as look().
+    """
     program = layout.program
     memory = Memory(program.resources, program.devices, program.sealed, program.measured)
-    routes = list(_routes(memory, objects(layout)))
+    routes = list(_routes(memory, selected(program, patterns)))
     for source, to, pairs in routes:
         name, ends = f"{source} > {to}", (pairs[0][0].device, pairs[0][1].device)
         look(name)
@@ -45,15 +53,31 @@ def _samples(copy: Callable[[int], None], size: int, repeats: int) -> list[list[
     return samples([partial(seconds_of, partial(copy, size))], repeats)
 
 
-def objects(layout: Layout) -> list[str]:
-    """The names that are measured: regions, buffers, and mappings of reservations."""
-    regions = layout.program.regions
+def selected(program: Program, patterns: Sequence[str]) -> list[str]:
+    """The objects between which copies are measured: those whose names match one of the patterns, such as kv.*; the
+    first ones if there is none. Raises Problem (HP460): a pattern has no object."""
+    names = measurable(program)
+    if not patterns:
+        return names[:OBJECTS_MAX]
+    for pattern in patterns:
+        if not any(_fits(name, pattern) for name in names):
+            raise Problem("HP460", f"no object '{pattern}' can be copied", hint=suggest_or_list(pattern, names))
+    return [name for name in names if any(_fits(name, pattern) for pattern in patterns)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)  # names such as range[0] are patterns, too
+
+
+def measurable(program: Program) -> list[str]:
+    """The names between which copies can be measured: regions, buffers, and mappings of reservations."""
+    regions = program.regions
     return [
         resource.name
-        for resource in layout.program.resources
+        for resource in program.resources
         if not resource.name.startswith("#")  # hipplan's own
         and (resource.kind in _WHOLE or (resource.kind == "mapping" and resource.inside not in regions))
-    ][:OBJECTS_MAX]
+    ]
 
 
 def _routes(memory: Memory, names: Sequence[str]) -> Iterator[tuple[str, str, Pairs]]:

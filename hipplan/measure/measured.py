@@ -23,13 +23,22 @@ REPEATS = 20
 
 
 def measured(
-    plan: LoadedPlan, chosen: Chosen, profile: Machine | None, kinds: Sequence[str], repeats: int, look: Progress
+    plan: LoadedPlan,
+    chosen: Chosen,
+    profile: Machine | None,
+    kinds: Sequence[str],
+    patterns: Sequence[str],
+    repeats: int,
+    look: Progress,
 ) -> Iterator[Figure]:
-    """Measures a plan's memory. Raises what apply() raises, HipError if a call fails, LeakError, and as look()."""
+    """Measures a plan's memory. patterns: of the objects of copies, as in copies().
+
+    Raises what apply() raises, HipError if a call fails, LeakError, Problem (HP460), and as look().
+    """
     yield from alone(plan, chosen, profile, kinds, repeats, look)
     if any(kind in kinds for kind in _LIVE):
         with closing(run(prepare(plan, chosen, profile), chosen.runtime)) as layout:
-            figures = list(live(layout, chosen, kinds, repeats, look))
+            figures = list(live(layout, chosen, kinds, patterns, repeats, look))
         yield from beside(figures, chosen, repeats, look)
 
 
@@ -43,9 +52,11 @@ def alone(
         yield from first_touches(plan, chosen, profile, repeats, look)
 
 
-def live(layout: Layout, chosen: Chosen, kinds: Sequence[str], repeats: int, look: Progress) -> Iterator[Figure]:
+def live(
+    layout: Layout, chosen: Chosen, kinds: Sequence[str], patterns: Sequence[str], repeats: int, look: Progress
+) -> Iterator[Figure]:
     """What is measured in an applied plan: copy, latency and prefetch. Its bytes are overwritten."""
     if "copy" in kinds or "latency" in kinds:
-        yield from copies(layout, chosen, kinds, repeats, look)
+        yield from copies(layout, chosen, kinds, patterns, repeats, look)
     if "prefetch" in kinds:
         yield from prefetches(layout, chosen, repeats, look)

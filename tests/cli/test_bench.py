@@ -142,6 +142,45 @@ def test_a_plans_copies_are_all_pairs_that_have_rights(hipplan: Run) -> None:
     assert {figure["bytes"] for figure in figures if figure["name"] == "open > moving"} == {64 << 10, 4096}
 
 
+MANY = """hipplan: 1
+buffers: {a: {kind: device, count: 18, size: 2MiB}}
+allocations: {m: {size: 2MiB}}
+reservations: {range: {access: {gpu.0: rw}, mappings: [{allocation: m}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("objects", "count", "left_out"),
+    [([], 16 * 15, 3), (["--objects", "*"], 19 * 18, 0), (["--objects", "a.1?,range[0]"], 9 * 8, 0)],
+)
+def test_all_pairs_of_many_objects_are_measured_where_they_are_named(
+    hipplan: Run, objects: list[str], count: int, left_out: int
+) -> None:
+    done = hipplan(
+        "bench",
+        "-",
+        "--runtime",
+        "sim",
+        "--repeats",
+        "1",
+        "--measure",
+        "copy",
+        "--format",
+        "json",
+        *objects,
+        stdin=MANY,
+    )
+    report = json.loads(done.stdout)
+
+    assert (len(report["figures"]), report["left_out"]) == (count, left_out)
+
+
+def test_what_is_left_out_is_said(hipplan: Run) -> None:
+    done = hipplan("bench", "-", "--runtime", "sim", "--repeats", "1", "--measure", "copy", stdin=MANY)
+
+    assert "objects left out: 3, after the first 16; --objects names" in done.stdout
+
+
 def test_managed_memory_is_prefetched_and_touched_by_every_device_and_the_host(hipplan: Run) -> None:
     figures = of_plan(hipplan, "--measure", "prefetch,first_touch")
 
@@ -179,6 +218,7 @@ def test_a_plan_that_leaves_no_room_beside_it_is_measured(hipplan: Run) -> None:
     ("arguments", "said"),
     [
         (["--measure", "copi"], "did you mean 'copy'?"),
+        (["--objects", "open,nothing"], "--objects: no object 'nothing' can be copied"),
         (["--size", "1MiB"], "--size and --compare are for copies between devices"),
         (["--var", "siez=3"], "HP210"),
     ],

@@ -38,9 +38,13 @@ CALLS: list[tuple[str, dict[str, Any], dict[str, int]]] = [
     ("comm-scope/pinned", {}, {"hipHostMalloc": 1, "hipMalloc": 1}),
     ("comm-scope/prefetch", {}, {"hipMallocManaged": 1}),
     ("comm-scope/prefetch", {"gpus": 1, "device": "gpu.0"}, {"hipMallocManaged": 1}),
-    ("mi300a/allocators", {"allocator": "device"}, {"hipMalloc": 1}),
-    ("mi300a/allocators", {"allocator": "pinned"}, {"hipHostMalloc": 1}),
-    ("mi300a/allocators", {"allocator": "managed"}, {"hipMallocManaged": 1}),
+    ("comm-scope/implicit-managed", {}, {"hipMallocManaged": 1, "hipMemAdvise": 2}),
+    ("comm-scope/implicit-managed", {"grain": "unset_coarse_grain"}, {"hipMallocManaged": 1, "hipMemAdvise": 2}),
+    ("comm-scope/implicit-mapped", {}, {"hipHostMalloc": 1}),
+    ("comm-scope/implicit-peer", {}, {"hipMalloc": 1, "hipDeviceEnablePeerAccess": 1}),
+    ("mi300a/allocators", {"allocator": "device"}, {"hipMalloc": 2}),
+    ("mi300a/allocators", {"allocator": "pinned"}, {"hipMalloc": 1, "hipHostMalloc": 1}),
+    ("mi300a/allocators", {"allocator": "managed"}, {"hipMalloc": 1, "hipMallocManaged": 1}),
 ]
 each_plan = pytest.mark.parametrize(
     ("plan", "variables", "expected"),

@@ -50,6 +50,7 @@ def errors(text: str) -> list[tuple[str, int, int]]:
         ("inside: m:f\nmetrics: {b: '('}\n", [("HP105", 4, 14)]),
         ("measure: [copi]\n", [("HP104", 3, 11)]),
         ("measure: [copy]\nmetrics: {a: {}}\n", [("HP107", 4, 10)]),
+        ("inside: m:f\nobjects: [a]\n", [("HP107", 4, 10)]),
         ("inside: m:f\nrepeat: 100000\nvary: {a: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}\n", [("HP460", 5, 1)]),
     ],
 )

@@ -27,18 +27,31 @@ regions: {a: {device: $(device), size: 2MiB}}
 def test_unpacked_elsewhere_it_runs_again_and_compares(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = "def work(layout): return {'size': layout['a'].size}\n"
+    code = "import json, helper\ndef work(layout): return {'size': layout['a'].size * helper.times()}\n"
     path = write(
         "description: Why it was done.\nvary: {device: [gpu.0, gpu.1]}\nrepeat: 1\ninside: measured:work\n", code, PLAN
     )
-    for name, content in (("parts/regions.yaml", PART.encode()), ("data/bytes.bin", bytes(2 << 20))):
-        (tmp_path / name).parent.mkdir()
+    for name, content in (
+        ("parts/regions.yaml", PART.encode()),
+        ("data/bytes.bin", bytes(2 << 20)),
+        ("helper.py", b"def times():\n    from steps import deep\n    return deep.TIMES\n"),
+        ("steps/__init__.py", b""),
+        ("steps/deep.py", b"TIMES = 2\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     assert experiment("run", path) == 0
     assert experiment("pack", path, "-o", tmp_path / "packed") == 0
     there = tmp_path / "elsewhere"
     shutil.move(tmp_path / "packed", there)
-    for name in ("plan.yaml", "measured.py", "parts", "data"):  # nothing of the first place is used
+    for name in (
+        "plan.yaml",
+        "measured.py",
+        "parts",
+        "data",
+        "helper.py",
+        "steps",
+    ):  # nothing of the first place is used
         (tmp_path / name).rename(tmp_path / f"gone-{name}")
     monkeypatch.chdir(there)
 

@@ -9,6 +9,7 @@ import platform
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ from hipplan.cli.main import run
 from hipplan.errors import PlanError
 from hipplan.experiment import process, results
 from hipplan.holders.names import known
+from hipplan.machines.provenance import anonymous
 from tests.cli.conftest import command
 from tests.conftest import ROOT
 from tests.experiment.conftest import Write, experiment, lines
@@ -103,6 +105,30 @@ def test_anonymous_results_name_no_path_and_no_host(write: Write) -> None:
     assert str(path.parent) not in text and str(ROOT) not in text and f'"{platform.node()}"' not in text
 
 
+def test_anonymous_results_name_nobody_wherever_they_could(
+    write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user is alice: her name and home are in variables, in a command that is gone, and in its error."""
+    monkeypatch.setenv("USER", "alice")
+    anonymous._names.cache_clear()
+    for name, value in (("HIP_OWNER", "alice"), ("NCCL_CONF", "/home/alice/x"), ("GPU_NOTE", "of alice.")):
+        monkeypatch.setenv(name, value)
+    path = write("name: runs of alice\nrepeat: 1\nrun: [./alice.sh]\n")
+    script = path.with_name("alice.sh")
+    script.write_text(f"#!/bin/sh\necho /home/alice >&2; exec rm {script}\n")
+    script.chmod(0o755)
+
+    assert experiment("run", path, "--repeat", 2, "--anonymous") == 4
+    text = path.with_name("e.results.jsonl").read_text()
+    assert "alice" not in text and f'"{platform.node()}"' not in text and str(path.parent) not in text
+    assert "there is no command '.(anonymous).sh'" in text and '"HIP_OWNER": "(anonymous)"' in text
+
+    path = write("env: {DATA: [/home/alice/x]}\nrepeat: 1\nrun: ['true']\n")
+    assert experiment("run", path, "--anonymous", "-o", "other.jsonl") == 2
+    assert f"{path}:3:13: error[HP460]: 'DATA' is /home/alice/x: that names" in capsys.readouterr().err
+    anonymous._names.cache_clear()
+
+
 def test_a_plan_that_the_machine_cannot_hold_is_a_failed_repetition(write: Write) -> None:
     path = write("vary: {size: [900GiB]}\nrepeat: 1\ninside: measured:work\n", CODE)
 
@@ -178,6 +204,24 @@ def test_what_a_repetition_leaves_running_is_killed(write: Write) -> None:
 
     assert experiment("run", path) == 0
     wait_until_gone([int(pid) for pid in Path("pids").read_text().split()])
+
+
+def test_what_leaves_the_process_group_is_killed_too(write: Write) -> None:
+    leave = f"{sys.executable} -c 'import os, time; print(os.getpid(), end=\" \", flush=True); time.sleep(1000)'"
+    script = f"setsid {leave} >> pids & while ! grep -q ' ' pids 2>/dev/null; do :; done"
+    path = write("repeat: 1\nrun: [sh, script]\n")
+    Path("script").write_text(script)
+
+    assert experiment("run", path) == 0, lines(path)
+    wait_until_gone([int(Path("pids").read_text())])
+
+
+@pytest.mark.parametrize("leave", ["os._exit(0)", "ctypes.CDLL(None).exit(0)"])
+def test_a_repetition_that_ends_early_has_failed(write: Write, leave: str) -> None:
+    path = write("repeat: 1\ninside: measured:work\n", f"import ctypes, os\ndef work(layout): {leave}\n")
+
+    assert experiment("run", path) == 4
+    assert lines(path)[0]["error"]["why"] == "it ended with exit code 0, before its measurement was done"
 
 
 def test_output_of_warmups_does_not_count(write: Write) -> None:
@@ -336,8 +380,31 @@ def test_results_are_never_written_over_and_by_one_run_at_a_time(
     assert len(lines(path)) == 1
 
 
+def test_results_go_to_no_pipe(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("repeat: 1\ninside: measured:work\n", CODE)
+    os.mkfifo("pipe")
+
+    assert experiment("run", path, "-o", "pipe") == 2
+    assert "error[HP413]: the results 'pipe' cannot be written" in capsys.readouterr().err
+
+
+GOOD = json.dumps({"event": "repetition", "format_version": 1, **synthetic(0)}) + "\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["x\n", "[]\n", '{"event": "apply"}\n', '{"event": "repetition", "format_version": 1}\n']
+    "text",
+    [
+        "x\n",
+        "[]\n",
+        '{"event": "apply"}\n',
+        '{"event": "repetition", "format_version": 1}\n',
+        GOOD.replace('"format_version": 1', '"format_version": 2'),
+        GOOD.replace('"a": 0', '"a": [0]'),
+        GOOD.replace('"repetition": 0', '"repetition": true'),
+        GOOD.replace('"metrics": {}', '"metrics": {"x": true}'),
+        GOOD.replace('"metrics": {}', '"metrics": {"x": NaN}'),
+        GOOD + GOOD,
+    ],
 )
 def test_what_are_no_results_is_refused(write: Write, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("inside: measured:work\n", CODE)
@@ -364,6 +431,14 @@ def test_more_repetitions_resume_and_another_measurement_does_not(
     assert experiment("resume", path) == 2
     assert "the plan has changed since" in capsys.readouterr().err
     assert len(lines(path)) == 2
+
+
+def test_what_failed_before_the_plan_was_read_is_resumed(write: Write) -> None:
+    path = write("repeat: 1\ninside: measured:work\n", "import no_such_module\ndef work(layout): pass\n")
+    assert experiment("run", path) == 4
+
+    assert experiment("resume", path, "--repeat", 2) == 4
+    assert [line["error"]["code"] for line in lines(path)] == ["HP463", "HP463"]
 
 
 def test_a_run_of_some_cells_is_resumed_to_all(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from hipplan.machines.family import family_of
 from hipplan.machines.machine import Machine
 from hipplan.machines.place import Place
 from hipplan.machines.provenance import gpus, host, repository
+from hipplan.machines.provenance.anonymous import without_names
 from hipplan.machines.provenance.reading import Reading
 
 Facts = dict[str, Any]
@@ -98,7 +99,11 @@ def _anonymize(facts: Facts, reading: Reading) -> None:
     for key in ("host", "folder"):
         facts[key] = None
         reading.reasons[key] = "anonymous"
-    facts["environment"] = {name: "(a path)" if "/" in value else value for name, value in facts["environment"].items()}
+    facts["environment"] = {
+        name: "(a path)" if "/" in value else without_names(value) for name, value in facts["environment"].items()
+    }
+    for key, reason in reading.reasons.items():
+        reading.reasons[key] = without_names(reason)
     if facts["runtime"]:
         facts["runtime"]["path"] = facts["runtime"]["path"].rpartition("/")[2]
     for gpu in facts["gpus"] or ():
