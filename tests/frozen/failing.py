@@ -5,6 +5,7 @@ A layout whose change was rolled back completely serves for the next call too; e
 
 from __future__ import annotations
 
+import gc
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ class Failing:
         """everything: else of many calls alike that follow one another the first and the last."""
         self.stage.texts["failures"].append(f"=== {self.title}")
         others = self.stage.sim.alive()
+        gc.collect()
         calls = self._undisturbed()
         for n, call in enumerate(calls):
             if is_of_threads(calls, n):
@@ -86,6 +88,7 @@ class Failing:
             self._layout = made
         if self.anew or not is_as_before or error is None:
             self._end()
+        del error  # else a circle, through its traceback, keeps the change until the next collection
 
     def _described(self, call: str, n: int, error: BaseException | None, left: str) -> Iterator[str]:
         made = [match.groups() for line in self.stage.lines() if (match := _CALL.search(line))]

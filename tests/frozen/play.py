@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import tempfile
@@ -22,6 +23,9 @@ hipplan: 1
 devices: {gpu: {count: 2}}
 allocations: {shared: {device: gpu.0, size: 2MiB, shareable: posix_fd}}
 """
+
+_OF_HOST = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "COLUMNS",
+            "NO_COLOR", "FORCE_COLOR", "HIPPLAN_RUNTIME", "HIPPLAN_HOLDER")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,40 @@ def subject(name: str) -> Subject:
 def play(one: Subject, release: str, failures: bool) -> Texts:
     """failures: also fails each driver call in turn."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        _lay_out(one, folder)
-        with as_release(one.machine, release, folder) as sim:
-            return _Player(one, sim, folder).play(failures)
+        played, empty = Path(name, "played").resolve(), Path(name, "root")
+        played.mkdir()
+        empty.mkdir()
+        _lay_out(one, played)
+        with on_no_host(empty), collected_between_acts(), as_release(one.machine, release, played) as sim:
+            return _Player(one, sim, played).play(failures)
+
+
+@contextmanager
+def collected_between_acts() -> Iterator[None]:
+    """The garbage collector runs between acts only: what it drops may free what a change has just retired, with other
+    driver calls than the change itself would make."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+@contextmanager
+def on_no_host(root: Path) -> Iterator[None]:
+    """Drivers, limits, terminal and variables of this host say nothing. root: an empty folder."""
+    before = dict(os.environ)
+    for name in _OF_HOST:
+        os.environ.pop(name, None)
+    os.environ |= {"HIPPLAN_ROOT": str(root), "HIPPLAN_SOCKETS": str(root)}
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _lay_out(one: Subject, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -68,6 +69,7 @@ class Stage:
         """Does it, and keeps the calls, the report or the error, and what is alive then; returns its result, or None
         after an error."""
         self._mark(title)
+        gc.collect()
         result, error = None, None
         with self.traced():
             try:
@@ -83,6 +85,7 @@ class Stage:
             self.write("report", product.report_of_error(error))
         elif report is not None:
             self.write("report", report(result))
+        del error
         return result
 
     def _keep_alive(self, alive: list[str]) -> None:
@@ -111,8 +114,11 @@ class Stage:
         self._mark("the record")
         for text in file.read_text().splitlines():
             event = {key: value for key, value in json.loads(text).items() if key not in _OWN}
-            if "runtime" in event:
+            if event["event"] == "apply":
                 event["runtime"]["path"] = Path(event["runtime"].get("path", "")).name
+                event["machine"] = event["machine"] and {
+                    key: event["machine"][key] for key in ("name", "devices", "links")
+                }
             line = json.dumps(event).replace(str(self.folder), "FOLDER")
             self.texts["record"].append(Names().text(line))
 
