@@ -26,12 +26,18 @@ _UNITS = {
 }
 _ZEROS = re.compile("([-+]?)0+(?=[0-9])")
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?([A-Za-z]*)")
+_GROUPED = re.compile("[0-9]{1,3}([_,'][0-9]{3})+")
 _BY_LOWER = {unit.lower(): unit for unit in _UNITS}
 
 
 def without_zeros(number: str) -> str:
     """The same number without zeros before its first digit; empty if it has none."""
     return _ZEROS.sub(r"\1", number, count=1) if _ZEROS.match(number) else ""
+
+
+def ungrouped(number: str) -> str:
+    """A number with its digits in groups, such as 100_000 or 1,048,576, without what is between them; else empty."""
+    return re.sub("[^0-9]", "", number) if _GROUPED.fullmatch(number[:40]) else ""
 
 
 class SizeError(ValueError):
@@ -62,8 +68,8 @@ def _parsed(value: int | str) -> int:
     match = _SIZE.fullmatch(value)
     if match is None:
         hint = meant_variable(value) or "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB"
-        if re.fullmatch(r"[0-9]{1,3}([_,'][0-9]{3})+", value[:40]):
-            hint = f"write {re.sub('[^0-9]', '', value)}"
+        if digits := ungrouped(value):
+            hint = f"write {digits}"
         raise SizeError(f"{_short(value)} is not a size", hint)
     if short := without_zeros(value):
         raise SizeError(f"{_short(value)} begins with a zero", f"write {short}", "HP015")

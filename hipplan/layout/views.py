@@ -291,7 +291,7 @@ class Piece(_core.Window):
     def _require_memory(self) -> None:
         if not self._places:
             why = {
-                "reservation": "has addresses but no memory; use its mappings, or a region's tensors",
+                "reservation": f"has addresses but no memory of its own; name a mapping: {self.name}[0]",
                 "mapping": "gives no device access",
                 "region": "gives no device access to all of it; use a tensor or mapping in one device's part",
                 "tensor": "gives no device access to all of it",

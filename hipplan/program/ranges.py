@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from hipplan.errors import Diagnostic, Span
@@ -34,8 +34,8 @@ def check_range(
     """Check a reservation: offsets and sizes against the granularity, and overlap after padding (HP302)."""
     spec, path = reservation.spec, reservation.path
     if spec.address is not None and spec.address % step:
-        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
-                                 plan.span(*path, "address")))  # fmt: skip
+        span = plan.span(*path, "address")
+        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step, span, hex))
     before_end, before_name = 0, ""
     for mapping, at, mapped in sorted(placed, key=itemgetter(1)):
         if at % step:
@@ -64,13 +64,16 @@ def check_range(
         before_end, before_name = at + mapped, mapping.name
 
 
-def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnostic:
+def _misaligned(
+    what: str, value: int, step: int, span: Span | None, shown: Callable[[int], str] = format_size
+) -> Diagnostic:
     below = value // step * step
+    near = [below] * (below > 0 or shown is not hex) + [below + step]  # no range may have the address 0
     return Diagnostic(
         "HP302",
-        f"{what} cannot start at {format_size(value)}",
+        f"{what} cannot be {hex(value)}" if shown is hex else f"{what} cannot start at {format_size(value)}",
         span,
         label=f"not a multiple of {format_size(step)}",
         why=f"the minimum granularity is {format_size(step)}",
-        hint=f"use {format_size(below)} or {format_size(below + step)}",
+        hint=f"use {' or '.join(map(shown, near))}",
     )

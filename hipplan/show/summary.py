@@ -20,7 +20,7 @@ from hipplan.show.tables import fitted_table
 from hipplan.units import about_size, format_size
 
 ROWS_MAX = 60
-"""More rows than these are summed up."""
+"""More rows than these are grouped."""
 FAMILIES_MAX = 4
 """More names than these are counted."""
 _BAR_WIDTH = 30
@@ -214,7 +214,7 @@ def tensors_table(resources: Iterable[Resource]) -> str:
 
 def left_out(rows: int) -> str:
     """The line below a summary."""
-    return f"{counted(rows, 'row')} summed up; --all shows each, --grep NAME those with a name"
+    return f"{counted(rows, 'row')} are grouped. Show all: --all; some: --grep NAME"
 
 
 def _grouped(rows: Iterable[_Row], key: Callable[[_Row], tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Row]]]:

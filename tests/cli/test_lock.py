@@ -232,7 +232,8 @@ def test_the_command_locks_checks_and_applies(tmp_path: Path, hipplan: Run) -> N
     assert not (tmp_path / "-").exists()
     for line in ("  own: 0x690000000000", "  kv.1: 5001216", "pci: '0000:02:00.0'"):  # measured: it knows more
         assert line in shown.stdout
-    assert hipplan("lock", plan, "--machine", "sim-2", "--check", file).returncode == 0
+    same = hipplan("lock", plan, "--machine", "sim-2", "--check", file)
+    assert (same.returncode, same.stdout) == (0, f"{file} is up to date\n")
     assert hipplan("lock", plan, "--machine", "mi300x-8", "--check", file).returncode == 3
     changed = hipplan("lock", plan, "--machine", "sim-2", "--check", file, "--var", "chunks=3")
     assert changed.returncode == 2
