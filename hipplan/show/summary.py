@@ -17,7 +17,7 @@ from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.tables import fitted_table
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, format_size, short_size
 
 ROWS_MAX = 60
 """More rows than these are grouped."""
@@ -207,7 +207,7 @@ def tensors_table(resources: Iterable[Resource]) -> str:
             shape = "x".join(map(str, resource.shape))
             device = ", ".join(device for device, _ in resource.held_by) or resource.device
             rows.append(
-                (resource.name, format_size(resource.offset), resource.dtype, shape, format_size(resource.size), device)
+                (resource.name, format_size(resource.offset), resource.dtype, shape, short_size(resource.size), device)
             )
     return fitted_table(columns, rows)
 
@@ -250,4 +250,4 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _short(size: int) -> str:
-    return about_size(size).removeprefix("about ")
+    return short_size(size)

@@ -301,7 +301,7 @@ def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locke
 
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "HP320"
-    sizes = "takes 6836KiB, 7000000B asked; 4884KiB locked"
+    sizes = "takes 6836KiB, 7MB asked; 4884KiB locked"
     assert diagnostic.notes[:2] == (f"differs: 'kv.0' {sizes}", f"differs: 'kv.1' {sizes}")
     assert "differs: 'own' is not there; 2MiB locked" in diagnostic.notes
     assert "differs: 'new' takes 2MiB, 2MiB asked; not locked" in diagnostic.notes
