@@ -44,7 +44,6 @@ _CAUSES = ("$(", "vars", "each", "include")
 _RANGE_KEYS = frozenset(("from", "count", "step"))
 
 Scope = Mapping[str, Value]
-_ALONE = Rank()
 
 
 def expand(
@@ -53,7 +52,7 @@ def expand(
     ambient: Mapping[str, Any] | None = None,
     *,
     include_anywhere: bool = False,
-    rank: Rank = _ALONE,
+    rank: Rank = Rank(),
 ) -> Expanded:
     """Reads a document and expands it. Raises PlanError with all errors found.
 
