@@ -98,7 +98,7 @@ _shtab_hipplan_experiment___output_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_experiment___machine_COMPGEN=_hipplan_profiles
 _shtab_hipplan_experiment___runtime_COMPGEN=_shtab_compgen_files
 
-_shtab_hipplan_validate___format_choices=(text json github sarif)
+_shtab_hipplan_validate___format_choices=(text json github sarif junit gitlab)
 _shtab_hipplan_preview___format_choices=(text json)
 _shtab_hipplan_apply___format_choices=(text json)
 _shtab_hipplan_up___access_choices=(r rw)

@@ -376,7 +376,7 @@ _shtab_hipplan_validate_options=(
   "--strict[treat warnings as errors\: exit with 2 and change nothing]"
   "--ranks[for a plan with ranks\: how many (default\: the plan\'s count, else its per_node, else 1)\; at most 1024 are checked]:N:"
   {-q,--quiet}"[print errors and warnings only]"
-  "--format[text for people, json for programs (default\: text)]:format:(text json github sarif)"
+  "--format[text for people, json for programs (default\: text)]:format:(text json github sarif junit gitlab)"
   "(*):plans, folders of plans, or - for stdin:_files"
 )
 
