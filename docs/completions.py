@@ -8,6 +8,7 @@ from importlib import import_module
 import shtab
 
 from hipplan.cli.main import ABOUT, VERBS
+from hipplan.codes import CODES
 from hipplan.machines.profiles import machine_names
 
 _FILES = ("FILE", "RESULTS", "LOCK", "PLAN", "OLD", "A", "B", "NAME=FILE", "RUNTIME", "CMD")
@@ -25,19 +26,46 @@ def completion(shell: str) -> str:
         for action in of_verb._actions:
             if action.metavar in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-            elif action.metavar == "PROFILE":
-                action.complete = _PROFILES  # type: ignore[attr-defined]
+            elif action.metavar in _FUNCTIONS:
+                action.complete = _FUNCTIONS[action.metavar]  # type: ignore[attr-defined]
     return str(shtab.complete(parser, shell, preamble=_PREAMBLE)).rstrip() + "\n"
 
 
-_PROFILES = {"bash": "_hipplan_profiles", "zsh": "_hipplan_profiles"}
+_FUNCTIONS = {
+    "PROFILE": {"bash": "_hipplan_profiles", "zsh": "_hipplan_profiles", "fish": "(_hipplan_profiles)"},
+    "HOLDER": {"bash": "_hipplan_holders", "zsh": "_hipplan_holders", "fish": "(_hipplan_holders)"},
+    "HPnnn": {"bash": "_hipplan_codes", "zsh": "_hipplan_codes", "fish": "(_hipplan_codes)"},
+}
+"""Metavar -> the function of each shell that completes it."""
 _PREAMBLE = {
     "bash": f"""_hipplan_profiles() {{
   compgen -W "{" ".join(machine_names())}" -- "$1"
   _shtab_compgen_files "$1"
+}}
+_hipplan_holders() {{
+  compgen -W "$(hipplan ps --quiet 2>/dev/null)" -- "$1"
+}}
+_hipplan_codes() {{
+  compgen -W "{" ".join(CODES)}" -- "$1"
 }}""",
     "zsh": f"""_hipplan_profiles() {{
   _values profile {" ".join(machine_names())}
   _files
+}}
+_hipplan_holders() {{
+  compadd -- $(hipplan ps --quiet 2>/dev/null)
+}}
+_hipplan_codes() {{
+  compadd -- {" ".join(CODES)}
 }}""",
+    "fish": f"""function _hipplan_profiles
+  printf '%s\\n' {" ".join(machine_names())}
+  __fish_complete_path (commandline -ct)
+end
+function _hipplan_holders
+  hipplan ps --quiet 2>/dev/null
+end
+function _hipplan_codes
+  printf '%s\\n' {" ".join(CODES)}
+end""",
 }

@@ -1,8 +1,10 @@
-"""hipplan completion: print the script with which a shell completes verbs, options, profiles and files.
+"""hipplan completion: print the script with which a shell completes verbs, options, files, profiles, holders and
+codes.
 
 Examples:
   hipplan completion bash > ~/.local/share/bash-completion/completions/hipplan
   hipplan completion zsh > "${fpath[1]}/_hipplan"
+  hipplan completion fish > ~/.config/fish/completions/hipplan.fish
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, print_document
 
-SHELLS = ("bash", "zsh")
+SHELLS = ("bash", "zsh", "fish")
 
 
 def declare(parser: Parser) -> None:

@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/hipplan
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench experiment completion)
+_shtab_hipplan_subparsers=(validate preview draw lock apply up ps logs attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench experiment completion)
 
 _shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
 _shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --fail-on-loss --all --grep --tensors --format)
@@ -13,7 +13,8 @@ _shtab_hipplan_draw_option_strings=(-h --help --machine --runtime --without-gpu 
 _shtab_hipplan_lock_option_strings=(-h --help -o --output --check --address-base --machine --runtime --without-gpu --var --var-file --include-anywhere --strict -q --quiet)
 _shtab_hipplan_apply_option_strings=(-h --help --once --save --no-verify --locked --record --anonymous --group --timeout --machine --runtime --without-gpu --var --var-file --include-anywhere --strict -q --quiet --format)
 _shtab_hipplan_up_option_strings=(-h --help --name --access --locked --no-wait --foreground --machine --runtime --without-gpu --var --var-file --include-anywhere --strict -q --quiet --format)
-_shtab_hipplan_ps_option_strings=(-h --help --timeout --format)
+_shtab_hipplan_ps_option_strings=(-h --help --timeout -q --quiet --format)
+_shtab_hipplan_logs_option_strings=(-h --help --lines)
 _shtab_hipplan_attach_option_strings=(-h --help)
 _shtab_hipplan_replace_option_strings=(-h --help --locked --lose --machine --runtime --without-gpu --var --var-file --include-anywhere --strict --timeout -q --quiet --format)
 _shtab_hipplan_sleep_option_strings=(-h --help --keep --wait --timeout -q --quiet --format)
@@ -69,11 +70,17 @@ _shtab_hipplan_up___locked_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_up___machine_COMPGEN=_hipplan_profiles
 _shtab_hipplan_up___runtime_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_up___var_file_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_logs_pos_0_COMPGEN=_hipplan_holders
+_shtab_hipplan_attach_pos_0_COMPGEN=_hipplan_holders
+_shtab_hipplan_replace_pos_0_COMPGEN=_hipplan_holders
 _shtab_hipplan_replace_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_replace___locked_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_replace___machine_COMPGEN=_hipplan_profiles
 _shtab_hipplan_replace___runtime_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_replace___var_file_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_sleep_pos_0_COMPGEN=_hipplan_holders
+_shtab_hipplan_wake_pos_0_COMPGEN=_hipplan_holders
+_shtab_hipplan_down_pos_0_COMPGEN=_hipplan_holders
 _shtab_hipplan_replay_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_import_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_import___machine_COMPGEN=_hipplan_profiles
@@ -84,6 +91,7 @@ _shtab_hipplan_machine_pos_1_COMPGEN=_hipplan_profiles
 _shtab_hipplan_machine___machine_COMPGEN=_hipplan_profiles
 _shtab_hipplan_machine___runtime_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_fmt_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_explain_pos_0_COMPGEN=_hipplan_codes
 _shtab_hipplan_sim_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_sim___machine_COMPGEN=_hipplan_profiles
 _shtab_hipplan_sim___library_COMPGEN=_shtab_compgen_files
@@ -120,8 +128,8 @@ _shtab_hipplan_schema_pos_0_choices=(plan machine experiment)
 _shtab_hipplan_bench___format_choices=(text json)
 _shtab_hipplan_experiment_pos_0_choices=(run resume report compare pack)
 _shtab_hipplan_experiment___format_choices=(text json csv markdown)
-_shtab_hipplan_completion_pos_0_choices=(bash zsh)
-_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench experiment completion)
+_shtab_hipplan_completion_pos_0_choices=(bash zsh fish)
+_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps logs attach replace sleep wake down verify replay import doctor machine fmt explain schema sim bench experiment completion)
 
 _shtab_hipplan_validate_pos_0_nargs=+
 _shtab_hipplan_validate__h_nargs=0
@@ -173,6 +181,10 @@ _shtab_hipplan_up__q_nargs=0
 _shtab_hipplan_up___quiet_nargs=0
 _shtab_hipplan_ps__h_nargs=0
 _shtab_hipplan_ps___help_nargs=0
+_shtab_hipplan_ps__q_nargs=0
+_shtab_hipplan_ps___quiet_nargs=0
+_shtab_hipplan_logs__h_nargs=0
+_shtab_hipplan_logs___help_nargs=0
 _shtab_hipplan_attach__h_nargs=0
 _shtab_hipplan_attach___help_nargs=0
 _shtab_hipplan_replace__h_nargs=0
@@ -255,6 +267,12 @@ _shtab_hipplan___version_nargs=0
 _hipplan_profiles() {
   compgen -W "h200-1 h200-4 mi210 mi250x-8 mi300a-4 mi300x-8 mi300x-8-cpx mi325x-8 mi355x-8 sim-1 sim-2 sim-2-unlinked" -- "$1"
   _shtab_compgen_files "$1"
+}
+_hipplan_holders() {
+  compgen -W "$(hipplan ps --quiet 2>/dev/null)" -- "$1"
+}
+_hipplan_codes() {
+  compgen -W "HP001 HP002 HP003 HP004 HP005 HP006 HP007 HP008 HP009 HP010 HP011 HP012 HP013 HP014 HP015 HP020 HP021 HP022 HP023 HP024 HP025 HP026 HP027 HP028 HP101 HP102 HP103 HP104 HP105 HP106 HP107 HP108 HP109 HP110 HP201 HP202 HP203 HP204 HP205 HP206 HP207 HP208 HP209 HP210 HP211 HP212 HP213 HP214 HP215 HP251 HP252 HP253 HP254 HP255 HP256 HP257 HP258 HP259 HP260 HP301 HP302 HP303 HP304 HP305 HP306 HP307 HP308 HP309 HP310 HP311 HP312 HP313 HP314 HP315 HP316 HP320 HP321 HP322 HP401 HP402 HP403 HP404 HP405 HP406 HP407 HP408 HP409 HP410 HP411 HP412 HP413 HP414 HP415 HP416 HP420 HP421 HP422 HP423 HP424 HP430 HP431 HP432 HP433 HP434 HP435 HP440 HP441 HP442 HP443 HP450 HP451 HP452 HP453 HP454 HP455 HP456 HP457 HP460 HP461 HP462 HP463" -- "$1"
 }
 # End Custom Preamble
 

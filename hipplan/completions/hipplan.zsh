@@ -22,9 +22,10 @@ _shtab_hipplan_commands() {
     fmt:'format plans and experiments; comments are kept'
     import:'write a plan for a checkpoint, from the headers of its files'
     lock:'lock what a plan becomes on a machine, for apply --locked'
+    logs:'show the log of a holder, also of one that has failed'
     machine:'measure this machine as a profile; list, show and compare profiles'
     preview:'show the steps of a plan, its sizes and how much is padding'
-    ps:'list what `up` keeps: state, memory, who is attached'
+    ps:'list what `up` keeps: plan, state, memory, who is attached'
     replace:'fill another plan beside what `up` keeps, and switch to it'
     replay:'show a recorded apply, step by step'
     schema:'print the JSON Schema of plans, machine profiles or experiments'
@@ -73,7 +74,7 @@ _shtab_hipplan_apply_defaults_added=0
 
 _shtab_hipplan_attach_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":the name from \`hipplan up --name\`:"
+  ":the name from \`hipplan up --name\`:_hipplan_holders"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -100,7 +101,7 @@ _shtab_hipplan_bench_defaults_added=0
 
 _shtab_hipplan_completion_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":the shell to write the script for:(bash zsh)"
+  ":the shell to write the script for:(bash zsh fish)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -124,7 +125,7 @@ _shtab_hipplan_down_options=(
   "--force[end it even if processes are attached\; they keep the memory that they map]"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":the name from \`hipplan up --name\`:"
+  ":the name from \`hipplan up --name\`:_hipplan_holders"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -173,7 +174,7 @@ _shtab_hipplan_experiment_defaults_added=0
 _shtab_hipplan_explain_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--list[list all codes, one per line]"
-  ":the code of a diagnostic:"
+  ":the code of a diagnostic:_hipplan_codes"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -229,6 +230,15 @@ _shtab_hipplan_lock_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_lock_defaults_added=0
 
+_shtab_hipplan_logs_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--lines[how many lines from the end (default\: 100)\; at most those in the last 1 MiB]:N:"
+  ":the name from \`hipplan up --name\`:_hipplan_holders"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_logs_defaults_added=0
+
 _shtab_hipplan_machine_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--diff[show where two profiles differ]:('A', 'B'):"
@@ -272,6 +282,7 @@ _shtab_hipplan_preview_defaults_added=0
 _shtab_hipplan_ps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--timeout[call a holder silent after so many seconds without an answer (default\: 10)]:S:"
+  {-q,--quiet}"[print only the names, and ask no holder]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
 )
 
@@ -292,7 +303,7 @@ _shtab_hipplan_replace_options=(
   "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)]:S:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":the name from \`hipplan up --name\`:"
+  ":the name from \`hipplan up --name\`:_hipplan_holders"
   ":the plan, or - for stdin:_files"
 )
 
@@ -338,7 +349,7 @@ _shtab_hipplan_sleep_options=(
   "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)\; with --wait also after so many in which processes stay attached (default\: no limit)]:S:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":the name from \`hipplan up --name\`:"
+  ":the name from \`hipplan up --name\`:_hipplan_holders"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -346,7 +357,7 @@ _shtab_hipplan_sleep_defaults_added=0
 
 _shtab_hipplan_up_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--name[what the holder is called]:NAME:"
+  "--name[what the holder is called (default\: the plan\'s name)]:NAME:"
   "--access[r\: attached processes only read\; rw\: they may write everything. Default\: the plan\'s attached\: keys]:access:(r rw)"
   "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or fail]:LOCK:_files"
   "--no-wait[return while it fills\; \`hipplan ps\` shows how far it is]"
@@ -398,7 +409,7 @@ _shtab_hipplan_wake_options=(
   "--timeout[give up after so many seconds without a sign of life of the holder (default\: 30)]:S:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":the name from \`hipplan up --name\`:"
+  ":the name from \`hipplan up --name\`:_hipplan_holders"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -435,6 +446,7 @@ _shtab_hipplan() {
         fmt) _arguments -C -s $_shtab_hipplan_fmt_options ;;
         import) _arguments -C -s $_shtab_hipplan_import_options ;;
         lock) _arguments -C -s $_shtab_hipplan_lock_options ;;
+        logs) _arguments -C -s $_shtab_hipplan_logs_options ;;
         machine) _arguments -C -s $_shtab_hipplan_machine_options ;;
         preview) _arguments -C -s $_shtab_hipplan_preview_options ;;
         ps) _arguments -C -s $_shtab_hipplan_ps_options ;;
@@ -455,6 +467,12 @@ _shtab_hipplan() {
 _hipplan_profiles() {
   _values profile h200-1 h200-4 mi210 mi250x-8 mi300a-4 mi300x-8 mi300x-8-cpx mi325x-8 mi355x-8 sim-1 sim-2 sim-2-unlinked
   _files
+}
+_hipplan_holders() {
+  compadd -- $(hipplan ps --quiet 2>/dev/null)
+}
+_hipplan_codes() {
+  compadd -- HP001 HP002 HP003 HP004 HP005 HP006 HP007 HP008 HP009 HP010 HP011 HP012 HP013 HP014 HP015 HP020 HP021 HP022 HP023 HP024 HP025 HP026 HP027 HP028 HP101 HP102 HP103 HP104 HP105 HP106 HP107 HP108 HP109 HP110 HP201 HP202 HP203 HP204 HP205 HP206 HP207 HP208 HP209 HP210 HP211 HP212 HP213 HP214 HP215 HP251 HP252 HP253 HP254 HP255 HP256 HP257 HP258 HP259 HP260 HP301 HP302 HP303 HP304 HP305 HP306 HP307 HP308 HP309 HP310 HP311 HP312 HP313 HP314 HP315 HP316 HP320 HP321 HP322 HP401 HP402 HP403 HP404 HP405 HP406 HP407 HP408 HP409 HP410 HP411 HP412 HP413 HP414 HP415 HP416 HP420 HP421 HP422 HP423 HP424 HP430 HP431 HP432 HP433 HP434 HP435 HP440 HP441 HP442 HP443 HP450 HP451 HP452 HP453 HP454 HP455 HP456 HP457 HP460 HP461 HP462 HP463
 }
 # End Custom Preamble
 

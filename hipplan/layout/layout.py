@@ -29,6 +29,7 @@ from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
+from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
 from hipplan.program import remake, sealing
 from hipplan.program.difference import Difference
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hipplan")
 
 
-class Layout(MovesBytes):
+class Layout(MovesBytes, InNotebooks):
     """What apply() returns. Use it as a context manager, or call close().
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy. close()
@@ -72,6 +73,10 @@ class Layout(MovesBytes):
 
     def __repr__(self) -> str:
         return f"<hipplan.Layout '{self.program.name}': {'closed' if self.closed else f'{len(self)} objects'}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names that IPython and notebooks offer after layout["."""
+        return [] if self.closed else [name for name in self if "#" not in name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._holding.state.resources)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields, replace
 from operator import attrgetter, is_
 
+from hipplan.notebooks import InNotebooks
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
 from hipplan.program.change import Change, Key, KeysOf, key_of
@@ -25,7 +26,7 @@ _GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
 _name = attrgetter("name")
 
 
-class Difference(Change):
+class Difference(Change, InNotebooks):
     """What a change did to a layout: the steps from `old` to `new`, in order.
 
     print() shows it line by line; it is false if nothing differs.
