@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from hipplan.errors import suggest_or_list
 from hipplan.language.budget import LIMITS
-from hipplan.program import steps
+from hipplan.program import patterns, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
@@ -104,7 +103,7 @@ def require(program: Program, name: str, *kinds: str) -> str:
             raise refuse_asleep(name)
         return kind
     known = [resource.name for resource in program.resources if resource.kind in kinds]
-    raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
+    raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=patterns.hint(name, known))
 
 
 def require_unsealed(program: Program, mapping: str) -> None:
