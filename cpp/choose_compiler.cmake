@@ -17,6 +17,18 @@ if(NOT CMAKE_CXX_COMPILER AND NOT given)
   find_program(HIPPLAN_HIPCC hipcc HINTS ${rocm}/bin NO_CMAKE_SYSTEM_PATH)
   if(HIPPLAN_HIPCC)
     set(CMAKE_CXX_COMPILER ${HIPPLAN_HIPCC})
+  else()
+    # CMake's own message blames CXX, which the user may never have set.
+    string(REGEX MATCH "^[^ ]+" python_compiler "$ENV{CXX}")
+    find_program(HIPPLAN_CXX NAMES ${python_compiler} c++ g++ clang++)
+    if(NOT HIPPLAN_CXX)
+      message(FATAL_ERROR "hipplan needs a C++ compiler, and none was found. Install g++ (apt-get install g++), or install "
+        "hipplan without its compiled part, which checks and previews plans: HIPPLAN_PURE=1 pip install .")
+    endif()
+    get_filename_component(name "${HIPPLAN_CXX}" NAME)
+    if(SKBUILD AND python_compiler AND NOT name STREQUAL python_compiler AND NOT HIPPLAN_CXX STREQUAL python_compiler)
+      set(CMAKE_CXX_COMPILER ${HIPPLAN_CXX})  # Python's own compiler is not installed, but another one is
+    endif()
   endif()
 endif()
 

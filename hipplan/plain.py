@@ -91,6 +91,18 @@ def meant_variable(text: str) -> str:
     return f"write $({text})" if re.fullmatch(r"\w+( ?(\*|//|[-+%]) ?\w+)+", text[:80]) else ""
 
 
+_ODD_SPACE = re.compile("[\u00a0\u1680\u2000-\u200b\u202f\u205f\u2060\u3000]")
+
+
+def odd_space(text: str) -> tuple[int, str]:
+    """The index of the first space that YAML does not take for one, and a hint about it; -1 and no hint without."""
+    match = _ODD_SPACE.search(text)
+    if match is None:
+        return -1, ""
+    name = "no-break space" if match[0] in "\u00a0\u202f" else "character"
+    return match.start(), f"type a space in place of the {name} U+{ord(match[0]):04X}"
+
+
 def called(value: object) -> str:
     """What messages say that a value is, instead of what is wanted."""
     kind = type(value)

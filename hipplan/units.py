@@ -24,14 +24,23 @@ _UNITS = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
+_BINARY, _DECIMAL = ("PiB", "TiB", "GiB", "MiB", "KiB"), ("PB", "TB", "GB", "MB", "KB")
+_DIGITS_MAX = 4
+"""How many digits of a size people read."""
 _ZEROS = re.compile("([-+]?)0+(?=[0-9])")
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?([A-Za-z]*)")
+_GROUPED = re.compile("[0-9]{1,3}([_,'][0-9]{3})+")
 _BY_LOWER = {unit.lower(): unit for unit in _UNITS}
 
 
 def without_zeros(number: str) -> str:
     """The same number without zeros before its first digit; empty if it has none."""
     return _ZEROS.sub(r"\1", number, count=1) if _ZEROS.match(number) else ""
+
+
+def ungrouped(number: str) -> str:
+    """A number with its digits in groups, such as 100_000 or 1,048,576, without what is between them; else empty."""
+    return re.sub("[^0-9]", "", number) if _GROUPED.fullmatch(number[:40]) else ""
 
 
 class SizeError(ValueError):
@@ -62,8 +71,8 @@ def _parsed(value: int | str) -> int:
     match = _SIZE.fullmatch(value)
     if match is None:
         hint = meant_variable(value) or "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB"
-        if re.fullmatch(r"[0-9]{1,3}([_,'][0-9]{3})+", value[:40]):
-            hint = f"write {re.sub('[^0-9]', '', value)}"
+        if digits := ungrouped(value):
+            hint = f"write {digits}"
         raise SizeError(f"{_short(value)} is not a size", hint)
     if short := without_zeros(value):
         raise SizeError(f"{_short(value)} begins with a zero", f"write {short}", "HP015")
@@ -90,22 +99,43 @@ def _parsed(value: int | str) -> int:
 
 @lru_cache(maxsize=4096)
 def format_size(size: int) -> str:
-    """The shortest exact form: 2MiB, 1.5GiB, 4097B; round decimal sizes stay binary, as drivers count."""
-    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
-        scale = _UNITS[unit]
-        if size >= scale and (size * 4) % scale == 0:
-            quarters = size * 4 // scale
-            return f"{quarters // 4}{('', '.25', '.5', '.75')[quarters % 4]}{unit}"
-    return f"{size}B"
+    """The exact size as a plan may have it: 2MiB, 1.5GiB, 4097B, 100MB. In units of 1000 only where others are long."""
+    binary, decimal = ([text for unit in units if (text := _whole(size, unit))] for units in (_BINARY, _DECIMAL))
+    written = [*binary, f"{size}B", *decimal]
+    return next((text for text in written if _digits(text) <= _DIGITS_MAX), min(written, key=len))
 
 
 def about_size(size: int) -> str:
-    """format_size, but where that takes many digits: rounded, in the unit that people would use."""
+    """short_size, which says so where it is rounded."""
     exact = format_size(size)
-    if size < 10_000 or len(exact.rstrip("KMGTPiB")) < 5:
+    return exact if _digits(exact) <= _DIGITS_MAX else f"about {short_size(size)}"
+
+
+@lru_cache(maxsize=4096)
+def short_size(size: int) -> str:
+    """The size in at most four digits, in the unit that people would use: for tables and lists."""
+    exact = format_size(size)
+    if size < _UNITS["KiB"] or _digits(exact) <= _DIGITS_MAX:
         return exact
-    unit = next(unit for unit in ("PiB", "TiB", "GiB", "MiB", "KiB") if size >= _UNITS[unit])
-    return f"about {size / _UNITS[unit]:.1f}{unit}"
+    unit = next(unit for unit in _BINARY if size >= _UNITS[unit])
+    return f"{size / _UNITS[unit]:.{1 if size < 999.95 * _UNITS[unit] else 0}f}{unit}"
+
+
+def full_size(size: int) -> str:
+    """short_size, with the exact bytes beside it where it is rounded: for details, and for sizes that are compared."""
+    exact = format_size(size)
+    return exact if _digits(exact) <= _DIGITS_MAX else f"{short_size(size)} ({size:,} bytes)"
+
+
+def _whole(size: int, unit: str) -> str:
+    """The size in this unit, if it is a whole number of quarters; else empty."""
+    scale = _UNITS[unit]
+    quarters, rest = divmod(size * 4, scale)
+    return "" if rest or size < scale else f"{quarters // 4}{('', '.25', '.5', '.75')[quarters % 4]}{unit}"
+
+
+def _digits(text: str) -> int:
+    return sum(map(str.isdigit, text))
 
 
 ADDRESS_SPACE = 2**47

@@ -27,6 +27,7 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
         ("updating", "server.yaml"),
         ("host-memory", "staging.yaml"),
         ("python", "plan.yaml"),
+        ("transactions", ""),
         ("ranks", "ranks.yaml"),
         ("sleep", "server.yaml"),
         ("streams", "plan.yaml"),
@@ -34,7 +35,12 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
     ],
 )
 def test_the_examples_run(
-    page: str, plan: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str,
+    plan: str,
+    sim: Simulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text())
@@ -49,6 +55,10 @@ def test_the_examples_run(
         if kind == "python" and not text.startswith("# on a GPU"):
             exec(compile(text, page, "exec"), names)
             ran += 1
+            said = capsys.readouterr().out
+            for shown in re.findall(r"^ *print\(.*\)\n((?: *#.*\n)+)", text, re.M):
+                output = "\n".join(line.strip().removeprefix("# ").rstrip() for line in shown.splitlines())
+                assert re.search(re.escape(output).replace(r"\.\.\.", ".*"), said), f"{output!r} is not in {said!r}"
 
     assert ran
 

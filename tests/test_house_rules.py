@@ -182,6 +182,24 @@ def test_readme_plan_is_valid() -> None:
     assert compile_plan(load(text), load_machine("sim-2")).steps
 
 
+def test_readme_plan_is_the_one_in_its_picture() -> None:
+    """The picture is of plans/quickstart.yaml (tests/golden/test_pictures.py)."""
+    text = (ROOT / "README.md").read_text()
+    (plan,) = re.findall(r"```yaml\n# plans/quickstart.yaml\n(.*?)```", text, re.S)
+
+    assert (ROOT / "plans" / "quickstart.yaml").read_text().endswith(plan)
+    assert text.index("quickstart.svg") < text.index("\n## ")  # on the first screen
+
+
+def test_a_block_that_shows_a_plan_names_its_file() -> None:
+    offenders = [f"{page.name}: {block.splitlines()[0]}" for page in PAGES if page.name not in GENERATED
+                 for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.S | re.M)
+                 if not re.match(r"# [\w./-]+\.ya?ml", block) and "yaml-language-server" not in block]  # fmt: skip
+
+    assert offenders == []
+
+
+GENERATED = ("errors.md", "plan-reference.md", "experiment-reference.md")
 PAGES = [
     ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 ]

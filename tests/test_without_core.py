@@ -42,6 +42,23 @@ def run(bare: dict[str, str], *arguments: object) -> subprocess.CompletedProcess
     return subprocess.run(line, capture_output=True, text=True, timeout=600, env=bare, cwd="/")
 
 
+@pytest.mark.parametrize("python_compiler", ["no-such-g++ -pthread", ""])
+def test_without_a_compiler_the_error_says_what_to_install(python_compiler: str, tmp_path: Path) -> None:
+    """scikit-build-core sets CXX to the compiler that Python was made with, so CMake would blame CXX."""
+    (tmp_path / "bin").mkdir()
+    cmake = shutil.which("cmake")
+    assert cmake is not None
+    (tmp_path / "bin" / "cmake").symlink_to(cmake)
+    line = ["cmake", "-S", ROOT, "-B", tmp_path / "build", "-DSKBUILD=ON", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF"]
+    alone = {"PATH": str(tmp_path / "bin"), "CXX": python_compiler, "ROCM_PATH": str(tmp_path)}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=alone)
+    message = " ".join(done.stderr.split())
+
+    assert done.returncode == 1
+    assert "hipplan needs a C++ compiler, and none was found. Install g++ (apt-get install g++)" in message
+    assert "HIPPLAN_PURE=1 pip install ." in message
+
+
 def test_the_compiled_part_is_really_not_there(bare: dict[str, str]) -> None:
     line = [sys.executable, "-S", "-c", "import hipplan._core"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=bare, cwd="/")

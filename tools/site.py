@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / f"{name}.md").read_text("utf-8")
         files.append(File.generated(config, page, content=_LINK.sub(_from_root, text)))
     return files
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The link to the repository is that of the clone that the site is built from."""
+    done = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True)
+    if address := web_address(done.stdout.strip()):
+        config["repo_url"] = address
+    return config
+
+
+def web_address(remote: str) -> str:
+    """Where a browser finds a repository, from the address that git uses; empty if it is not on the web."""
+    match = re.fullmatch(r"(?:https://|ssh://)?(?:[^@/]*@)?([\w.-]+\.\w+)(?::\d+)?[:/](.+?)(?:\.git)?/?", remote)
+    return f"https://{match[1]}/{match[2]}" if match else ""
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """The package calls this function machine (hipplan/__init__.py); a method of another class would be ambiguous."""
+    return html.replace(">load_machine<", ">machine<") if page.file.src_uri == "api.md" else html
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:

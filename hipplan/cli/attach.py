@@ -23,7 +23,7 @@ _AGAIN_S = 0.1
 
 def declare(parser: Parser) -> None:
     parser.set_defaults(rest=[])
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    parser.add_argument("name", metavar="HOLDER", type=not_empty, help="the name from `hipplan up --name`")
 
 
 def run(given: Namespace) -> int:

@@ -113,10 +113,10 @@ def _between_devices(given: Namespace) -> int:
 
 def _print(matrix: Matrix, compare: bool) -> None:
     from hipplan.show import render
-    from hipplan.units import format_size
+    from hipplan.units import short_size
 
     names = ", ".join(dict.fromkeys(matrix.devices))
-    render.print_line(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
+    render.print_line(f"{len(matrix.devices)} x {names}; copies of {short_size(matrix.size)}", style="bold")
     _grid(matrix, "GB/s", lambda cell: _rounded(cell.bandwidth / 1e9))
     _grid(matrix, "latency, us", lambda cell: f"{cell.latency * 1e6:.1f}")
     if compare:

@@ -77,7 +77,7 @@ def run(given: Namespace) -> int:
 def _print(figures: list[Figure]) -> None:
     from hipplan.show import render
     from hipplan.show.tables import fitted_table
-    from hipplan.units import format_size
+    from hipplan.units import short_size
 
     if not figures:
         render.print_line("the plan has no memory that can be measured")
@@ -86,7 +86,7 @@ def _print(figures: list[Figure]) -> None:
         [
             figure.what,
             figure.name,
-            format_size(figure.bytes),
+            short_size(figure.bytes),
             f"{figure.value:.4g} {figure.unit}",
             f"{figure.lowest:.4g} to {figure.highest:.4g}",
             "" if figure.plain is None else f"{figure.plain:.4g}",

@@ -1,8 +1,10 @@
-"""hipplan completion: print the script with which a shell completes verbs, options, profiles and files.
+"""hipplan completion: print the script with which a shell completes verbs, options, files, profiles, holders and
+codes.
 
 Examples:
   hipplan completion bash > ~/.local/share/bash-completion/completions/hipplan
   hipplan completion zsh > "${fpath[1]}/_hipplan"
+  hipplan completion fish > ~/.config/fish/completions/hipplan.fish
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from importlib import import_module
 
 from hipplan.cli.arguments import Parser, print_document
 
-SHELLS = ("bash", "zsh")
+SHELLS = ("bash", "zsh", "fish")
 
 _FILES = ("FILE", "RESULTS", "LOCK", "PLAN", "OLD", "A", "B", "NAME=FILE", "RUNTIME", "CMD")
 """Metavars of arguments that are files, or may be."""
-_PROFILES = dict.fromkeys(SHELLS, "_hipplan_profiles")
+_COMPLETED_BY = {"PROFILE": "_hipplan_profiles", "HOLDER": "_hipplan_holders", "HPnnn": "_hipplan_codes"}
+"""Metavar -> the function of each shell's script that completes it."""
 
 
 def declare(parser: Parser) -> None:
@@ -32,7 +35,6 @@ def _script(shell: str) -> str:
     import shtab
 
     from hipplan.cli.main import ABOUT, VERBS
-    from hipplan.machines.profiles import machine_names
 
     parser = argparse.ArgumentParser(prog="hipplan", description=ABOUT)
     parser.add_argument("--version", action="store_true", help="print versions and libraries")
@@ -43,11 +45,47 @@ def _script(shell: str) -> str:
         for action in of_verb._actions:
             if action.metavar in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-            elif action.metavar == "PROFILE":
-                action.complete = _PROFILES  # type: ignore[attr-defined]
-    profiles = " ".join(machine_names())
-    preamble = {
-        "bash": f'_hipplan_profiles() {{\n  compgen -W "{profiles}" -- "$1"\n  _shtab_compgen_files "$1"\n}}',
-        "zsh": f"_hipplan_profiles() {{\n  _values profile {profiles}\n  _files\n}}",
-    }
-    return str(shtab.complete(parser, shell, preamble=preamble[shell])).rstrip() + "\n"
+            elif function := _COMPLETED_BY.get(str(action.metavar)):
+                called = f"({function})" if shell == "fish" else function
+                action.complete = {shell: called}  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell, preamble=_functions(shell))).rstrip() + "\n"
+
+
+def _functions(shell: str) -> str:
+    """The functions that complete the names of profiles, of holders that run, and of codes."""
+    from hipplan.codes import CODES
+    from hipplan.machines.profiles import machine_names
+
+    profiles, codes, holders = " ".join(machine_names()), " ".join(CODES), "hipplan ps --quiet 2>/dev/null"
+    return {
+        "bash": f"""_hipplan_profiles() {{
+  compgen -W "{profiles}" -- "$1"
+  _shtab_compgen_files "$1"
+}}
+_hipplan_holders() {{
+  compgen -W "$({holders})" -- "$1"
+}}
+_hipplan_codes() {{
+  compgen -W "{codes}" -- "$1"
+}}""",
+        "zsh": f"""_hipplan_profiles() {{
+  _values profile {profiles}
+  _files
+}}
+_hipplan_holders() {{
+  compadd -- $({holders})
+}}
+_hipplan_codes() {{
+  compadd -- {codes}
+}}""",
+        "fish": f"""function _hipplan_profiles
+  printf '%s\\n' {profiles}
+  __fish_complete_path (commandline -ct)
+end
+function _hipplan_holders
+  {holders}
+end
+function _hipplan_codes
+  printf '%s\\n' {codes}
+end""",
+    }[shell]

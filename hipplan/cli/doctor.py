@@ -20,7 +20,7 @@ from hipplan.cli.arguments import Parser, format_option, seconds
 from hipplan.errors import ExitCode, printable
 from hipplan.files import strict_json
 from hipplan.plain import counted
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, short_size
 
 if TYPE_CHECKING:
     from hipplan.machines.doctor.report import Report
@@ -92,6 +92,6 @@ def _of_host(system: dict[str, Any]) -> list[str]:
         *(f"{counted(count, 'huge page')} of {size}" for size, count in system["huge_pages"].items()),
         f"NUMA node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}" if nodes else "",
         "any number of open files" if files is None else f"{files} open files",
-        f"{format_size(locked)} of locked memory" if locked is not None else "",
+        f"{short_size(locked)} of locked memory" if locked is not None else "",
     ]
     return [f"for this process: {', '.join(filter(None, facts))}"]

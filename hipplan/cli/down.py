@@ -22,7 +22,7 @@ from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    parser.add_argument("name", metavar="HOLDER", type=not_empty, help="the name from `hipplan up --name`")
     wait_options(parser)
     parser.add_argument(
         "--force", action="store_true", help="end it even if processes are attached; they keep the memory that they map"

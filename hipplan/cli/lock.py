@@ -58,7 +58,7 @@ def run(given: Namespace) -> int:
     if given.check is not None:
         Locked(given.check).hold(program)
         if not given.quiet:
-            print(printable(f"{given.check}: this is what {program.name} becomes on {program.machine}"))
+            print(printable(f"{given.check} is up to date"))
         return ExitCode.OK
     write_output(given.output, to_yaml(lock(program, base)), "the lock")
     return ExitCode.OK

@@ -24,7 +24,8 @@ VERBS = {
     "lock": "lock what a plan becomes on a machine, for apply --locked",
     "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
     "up": "fill a plan's memory once and keep it, for other processes to attach to",
-    "ps": "list what `up` keeps: state, memory, who is attached",
+    "ps": "list what `up` keeps: plan, state, memory, who is attached",
+    "logs": "show the log of a holder, also of one that has failed",
     "attach": "run a command whose hipplan.attach() finds what `up` keeps",
     "replace": "fill another plan beside what `up` keeps, and switch to it",
     "sleep": "free the device memory of what `up` keeps for a while; its bytes survive",
@@ -44,6 +45,15 @@ VERBS = {
     "completion": "print a shell script that completes these verbs and their options",
 }
 """Verb -> what it does. Each is the module of its name in hipplan.cli, with declare(parser) and run(given)."""
+
+GROUPS = {
+    "look at plans": ("validate", "preview", "draw", "fmt", "lock", "import"),
+    "apply a plan": ("apply", "verify", "replay", "bench", "experiment"),
+    "keep memory for other processes": ("up", "ps", "logs", "attach", "replace", "sleep", "wake", "down"),
+    "machines": ("machine", "doctor", "sim"),
+    "help": ("explain", "schema", "completion"),
+}
+"""Heading of `hipplan --help` -> its verbs."""
 
 ABOUT = "One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing."
 _EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine or runtime cannot hold it,
@@ -172,6 +182,9 @@ def _failure(error: Exception) -> HipplanError | None:
 
 def _help() -> str:
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+    verbs = "\n\n".join(
+        "\n".join([f"{heading}:", *(f"  {verb:<{width}}  {VERBS[verb]}" for verb in group)])
+        for heading, group in GROUPS.items()
+    )
     usage = "usage: hipplan VERB ...    hipplan help VERB    hipplan --version"
     return f"{usage}\n\n{ABOUT}\n\n{verbs}\n\n{_EXIT_CODES}"

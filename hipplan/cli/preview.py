@@ -1,8 +1,8 @@
 """hipplan preview: the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
-More than 60 rows are summed up: --all shows each, --grep NAME those whose name contains NAME. JSON of more than 2 MiB
-is summed up, too, under other keys (summed_up, steps_summary, resources_summary); --all writes every row.
+More than 60 rows are grouped: --all shows each, --grep NAME those whose name contains NAME. JSON of more than 2 MiB
+is grouped, too, under other keys (summed_up, steps_summary, resources_summary); --all writes every row.
 With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update), and what they
 lose: `+` is made, `~` altered, `-/+` recreated, `-` freed. The last line counts them.
 For a plan with ranks: a line for each rank, or with --rank all of one, with what it maps of the others.

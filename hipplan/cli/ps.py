@@ -1,4 +1,4 @@
-"""hipplan ps: list the holders of this user: state, memory, age, attached processes.
+"""hipplan ps: list the holders of this user: plan, state, memory, age, attached processes.
 
 A holder that ended otherwise than by `hipplan down` is shown as failed, with the log that has the reason; `hipplan down
 NAME` removes it from the list. One that does not answer is shown as silent.
@@ -7,6 +7,7 @@ Exit code: 0, 4 there may be holders that cannot be found: a folder for their so
 Examples:
   hipplan ps
   hipplan ps --format json
+  hipplan ps --quiet
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ _SHOWN = 5
 def declare(parser: Parser) -> None:
     about = "call a holder silent after so many seconds without an answer (default: 10)"
     parser.add_argument("--timeout", metavar="S", type=seconds, default=10.0, help=about)
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only the names, and ask no holder")
     format_option(parser)
 
 
 def run(given: Namespace) -> int:
     from hipplan.holders import names, requests
 
+    if given.quiet:
+        print("".join(f"{name}\n" for name, _, _ in names.known()), end="")
+        return ExitCode.OK
     holders: list[dict[str, Any]] = []
     for name, log, runs in names.known():
         try:
@@ -50,6 +55,8 @@ def run(given: Namespace) -> int:
         show(uncertain.diagnostics)
     if given.format == "json":
         return code
+    if holders:
+        print(_table(holders))
     for number, holder in enumerate(holders):
         if number:
             print()
@@ -57,6 +64,22 @@ def run(given: Namespace) -> int:
     if not holders and uncertain is None:
         print("no holder of this user")
     return code
+
+
+def _table(holders: Sequence[dict[str, Any]]) -> str:
+    """A line for each holder; what they hold and who is attached is below."""
+    from hipplan.show.tables import fitted_table
+
+    rows = []
+    for holder in holders:
+        row = [holder["name"], "", holder["state"], "", "", "", ""]
+        if "generations" in holder:
+            generation = holder["generations"][-1] if holder["generations"] else None
+            plan, memory = ("", "") if generation is None else (generation["plan"], place_of(generation, holder))
+            attached = str(len(holder["attached"]))
+            row = [holder["name"], plan, state_of(holder), memory, str(holder["pid"]), ago(holder["since"]), attached]
+        rows.append(row)
+    return fitted_table(("name", "plan", "state", "memory", ">process", ">up for", ">attached"), rows)
 
 
 def _print_holder(holder: dict[str, Any]) -> None:

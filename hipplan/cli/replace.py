@@ -24,7 +24,7 @@ from hipplan.cli.variables import plan_options
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    parser.add_argument("name", metavar="HOLDER", type=not_empty, help="the name from `hipplan up --name`")
     plan_file(parser)
     about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or fail"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)

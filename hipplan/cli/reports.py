@@ -59,7 +59,7 @@ def _command(file: str, diagnostic: Diagnostic) -> str:
         where |= {"endColumn": str(span.end_column)} if span.end_line == span.line else {}
     where["title"] = diagnostic.code
     properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in where.items())
-    return f"::{diagnostic.severity} {properties}::{_escaped(_message(diagnostic))}"
+    return f"::{diagnostic.severity} {properties}::{_escaped(message(diagnostic))}"
 
 
 def _escaped(text: str, more: str = "") -> str:
@@ -68,7 +68,7 @@ def _escaped(text: str, more: str = "") -> str:
     return printable(text)
 
 
-def _message(diagnostic: Diagnostic) -> str:
+def message(diagnostic: Diagnostic) -> str:
     """A diagnostic as lines of text, without its place."""
     summary = diagnostic.summary + (f" ({diagnostic.label})" if diagnostic.label else "")
     expansion = diagnostic.span.expansion if diagnostic.span else ""
@@ -95,7 +95,7 @@ def _result(file: str, diagnostic: Diagnostic, rule: int) -> dict[str, Any]:
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
         "level": diagnostic.severity,
-        "message": {"text": _message(diagnostic)},
+        "message": {"text": message(diagnostic)},
         "locations": [{"physicalLocation": place}],
     }
 

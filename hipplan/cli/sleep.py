@@ -22,7 +22,7 @@ from hipplan.cli.held import options_of, print_change, timeout_of, wait_of, wait
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    parser.add_argument("name", metavar="HOLDER", type=not_empty, help="the name from `hipplan up --name`")
     about = "host: keep the bytes in host memory (the default); drop: keep none, and `wake` fills the plan again"
     parser.add_argument("--keep", choices=("host", "drop"), default="host", help=about)
     wait_options(parser)

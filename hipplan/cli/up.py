@@ -9,6 +9,7 @@ rolled back, or the name is taken, 5 an object could not be freed, 129, 130 and 
 there, after any other exit code it is not.
 
 Examples:
+  hipplan up weights.yaml
   hipplan up plan.yaml --name weights
   hipplan up plan.yaml --name weights --locked plan.lock
   hipplan up plan.yaml --name scratch --access rw
@@ -28,10 +29,10 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, plan_file, quiet_option
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, plan_file, quiet_option, source_of
 from hipplan.cli.held import arguments_of, filler_command
 from hipplan.cli.interrupts import Interrupted, Interrupts
-from hipplan.cli.variables import plan_options
+from hipplan.cli.variables import load_plan, plan_options
 from hipplan.errors import ExitCode, HipplanError
 from hipplan.files import strict_json
 from hipplan.processes.command import this_command
@@ -47,7 +48,8 @@ _KILLING_SIGNAL = 3
 
 def declare(parser: Parser) -> None:
     plan_file(parser)
-    parser.add_argument("--name", metavar="NAME", type=not_empty, required=True, help="what the holder is called")
+    about = "what the holder is called (default: the plan's name)"
+    parser.add_argument("--name", metavar="NAME", type=not_empty, help=about)
     about = "r: attached processes only read; rw: they may write everything. Default: the plan's attached: keys"
     parser.add_argument("--access", choices=("r", "rw"), help=about)
     about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or fail"
@@ -73,7 +75,23 @@ def run(given: Namespace) -> int:
         return fill(given)
     if given.foreground and given.no_wait:
         raise WrongUsage("--foreground is the holder itself: leave --no-wait out")
+    if given.name is None:
+        given.name = _name_of_plan(given)
     return _hold(given) if given.foreground or given.starter is not None else _start(given)
+
+
+def _name_of_plan(given: Namespace) -> str:
+    """The plan's own name, as that of its holder. Raises WrongUsage: it has none, or holders cannot have it."""
+    from hipplan.holders.names import is_name
+
+    if given.file == "-":
+        raise WrongUsage("a plan from standard input needs --name")
+    name = load_plan(source_of(given.file), given).plan.name
+    if not name:
+        raise WrongUsage("the plan has no name: give its holder one with --name")
+    if not is_name(name):
+        raise WrongUsage(f"a holder cannot be called {name!r} as the plan is: give it a name with --name")
+    return name
 
 
 def _is_open(descriptor: int) -> bool:

@@ -12,6 +12,7 @@ Examples:
   hipplan validate plan.yaml --var layers=80 --var-file sizes.yaml
   hipplan validate plan.yaml --ranks 8 --machine h200-4
   hipplan validate plans/ --format sarif > hipplan.sarif
+  hipplan validate plans/ --format junit > hipplan.xml
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def declare(parser: Parser) -> None:
     plan_options(parser, runtime=False)
     ranks_option(parser)
     quiet_option(parser)
-    format_option(parser, "github", "sarif")
+    format_option(parser, "github", "sarif", "junit", "gitlab")
 
 
 def run(given: Namespace) -> int:
@@ -90,9 +91,15 @@ def run(given: Namespace) -> int:
         if given.format == "text":
             _show(checked[-1], profile, given.quiet or no_profile is not None)
     if given.format != "text":
-        from hipplan.cli import reports
+        from hipplan.cli import ci_reports, reports
 
-        as_text = {"json": reports.as_json, "github": reports.as_github, "sarif": reports.as_sarif}[given.format]
+        as_text = {
+            "json": reports.as_json,
+            "github": reports.as_github,
+            "sarif": reports.as_sarif,
+            "junit": ci_reports.as_junit,
+            "gitlab": ci_reports.as_gitlab,
+        }[given.format]
         print(
             as_text(checked),
             end="\n" if given.format != "github" or any(diagnostics for _, _, diagnostics in checked) else "",

@@ -18,7 +18,7 @@ from hipplan.cli.held import options_of, print_change, timeout_of, timeout_optio
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    parser.add_argument("name", metavar="HOLDER", type=not_empty, help="the name from `hipplan up --name`")
     timeout_option(parser)
     quiet_option(parser)
     format_option(parser)

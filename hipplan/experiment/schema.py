@@ -10,7 +10,7 @@ from hipplan.show.schema import schema_of
 
 def experiment_schema() -> dict[str, Any]:
     """The schema of an experiment file."""
-    schema = schema_of(Experiment, {"Metric": Metric}, "hipplan experiment, version 1")
+    schema = schema_of(Experiment, {"Metric": Metric}, "experiment", "hipplan experiment, version 1")
     metrics = schema["properties"]["metrics"]
     for pattern, metric in metrics["patternProperties"].items():
         metrics["patternProperties"][pattern] = {"anyOf": [{"type": "string"}, metric]}

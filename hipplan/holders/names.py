@@ -32,9 +32,14 @@ _FLOCK = struct.Struct("hhqqi4x")
 """struct flock."""
 
 
+def is_name(name: str) -> bool:
+    """Whether a holder may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check(name: str) -> str:
     """The name, if it is valid. Raises HeldError (HP451)."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         why = f"{name[:80]!r} has characters other than letters, digits, - and _, or more than 64 of them"
         raise HeldError(Diagnostic("HP451", "this name is not valid for a holder", why=why))
     return name
@@ -271,7 +276,12 @@ def connect(name: str) -> Connection:
     """As find(), but raises HeldError (HP452) if there is no such holder."""
     connection = find(name)
     if connection is None:
-        running = ", ".join(holder for holder, _, runs in known() if runs)
-        hint = f"there are: {running}" if running else "hipplan up PLAN --name NAME starts one"
-        raise HeldError(Diagnostic("HP452", f"there is no holder '{name[:200]}'", hint=hint))
+        raise missing(name)
     return connection
+
+
+def missing(name: str) -> HeldError:
+    """The error (HP452) that there is no holder of this name."""
+    running = ", ".join(holder for holder, _, runs in known() if runs)
+    hint = f"there are: {running}" if running else "hipplan up PLAN --name NAME starts one"
+    return HeldError(Diagnostic("HP452", f"there is no holder '{name[:200]}'", hint=hint))

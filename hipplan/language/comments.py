@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from hipplan.errors import Diagnostic, PlanError
-from hipplan.language.source import LINE_BREAK, Source
+from hipplan.language.source import Source
+from hipplan.language.yaml12 import LINE_BREAK
 
 _OUTSIDE = re.compile("#[^\r\n\x85\u2028\u2029]*|[&*%]")
 _NEEDS_A_LOOK = re.compile("[#&*%\r\n\x85\u2028\u2029]")

@@ -27,6 +27,7 @@ from itertools import product
 from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, Span, Suggestions
+from hipplan.language.declared import declared_below, is_plain
 from hipplan.language.expanded import Expanded, Path
 from hipplan.language.expression import ExpressionError, Value, substitute
 from hipplan.language.include import NOUNS, Documents, Entry
@@ -35,6 +36,7 @@ from hipplan.language.scalars import like, plain, size_of
 from hipplan.language.source import Source, load_yaml, within
 from hipplan.language.yaml12 import DEPTH_MAX
 from hipplan.plain import INTEGER_END, number, shown_number
+from hipplan.units import ungrouped
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _CAUSES = ("$(", "vars", "each", "include")
@@ -42,7 +44,6 @@ _CAUSES = ("$(", "vars", "each", "include")
 _RANGE_KEYS = frozenset(("from", "count", "step"))
 
 Scope = Mapping[str, Value]
-_ALONE = Rank()
 
 
 def expand(
@@ -51,7 +52,7 @@ def expand(
     ambient: Mapping[str, Any] | None = None,
     *,
     include_anywhere: bool = False,
-    rank: Rank = _ALONE,
+    rank: Rank = Rank(),
 ) -> Expanded:
     """Reads a document and expands it. Raises PlanError with all errors found.
 
@@ -168,7 +169,13 @@ class _Expander:
                 self.wrong.add(name)
             elif name not in self.variables and name not in self.wrong:
                 value = self._walk(entry.value, self.scope, place)
-                if isinstance(value, (int, str)):
+                if (
+                    isinstance(value, str)
+                    and (digits := ungrouped(value))
+                    and is_plain(value, place.source.span(place.origin))
+                ):
+                    self._report("HP103", f"{value} is text, not a number", place, hint=f"write {digits}")
+                elif isinstance(value, (int, str)):
                     self._set(name, value)
                 else:
                     self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
@@ -260,12 +267,7 @@ class _Expander:
             if isinstance(written, str) and "$(" in written:
                 key = str(self._text(written, scope, place.child(written, written), key=True))
                 if key in result:
-                    self._report(
-                        "HP005",
-                        f"the key '{key}' appears twice",
-                        place.child(written, written),
-                        key=True,
-                    )
+                    self._report("HP005", f"the key '{key}' appears twice", place.child(written, written), key=True)
                 self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
             if plain(inner):
                 result[key] = inner
@@ -303,7 +305,10 @@ class _Expander:
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
-            self.findings.add(replace(error.diagnostic, span=span))
+            found = error.diagnostic
+            if found.code == "HP021" and name in self.documents.vars and place.origin[0] == "vars":
+                found = replace(found, hint=declared_below(name, place.origin, self.documents.vars[name]))
+            self.findings.add(replace(found, span=span))
             return stand_in
 
     # each

@@ -44,7 +44,6 @@ from hipplan.plain import shown
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 
-_ALONE = Rank()
 PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
 
 
@@ -56,7 +55,7 @@ class LoadedPlan:
     objects: Objects
     warnings: tuple[Diagnostic, ...]
     _document: Expanded
-    rank: Rank = _ALONE
+    rank: Rank = Rank()
     """The rank that the plan was loaded for."""
 
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
@@ -105,7 +104,7 @@ def load(
     *,
     ambient: Mapping[str, Any] | None = None,
     include_anywhere: bool = False,
-    rank: Rank = _ALONE,
+    rank: Rank = Rank(),
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files.
 
@@ -127,7 +126,7 @@ def examine(
     *,
     ambient: Mapping[str, Any] | None = None,
     include_anywhere: bool = False,
-    rank: Rank = _ALONE,
+    rank: Rank = Rank(),
 ) -> tuple[LoadedPlan, list[Diagnostic]]:
     """A plan and its errors. A plan with errors has only its sound objects, and may be compiled only to find more
     errors. Raises PlanError if nothing is left to check.
@@ -187,7 +186,7 @@ def loaded(
     Raises as load() does, and TypeError if the plan is loaded already and vars or another rank are given.
     """
     if not isinstance(plan, LoadedPlan):
-        return load(plan, vars, rank=rank or _ALONE)
+        return load(plan, vars, rank=rank or Rank())
     if vars:
         raise TypeError("the plan is already loaded: pass vars to hipplan.load()")
     if rank is not None and plan.plan.ranks is not None and plan.rank != rank:

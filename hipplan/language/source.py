@@ -23,9 +23,11 @@ from hipplan.errors import Diagnostic, PlanError, Span, reason_of
 from hipplan.language.budget import Budget, no_garbage_collection
 from hipplan.language.findings import Findings
 from hipplan.language.kinds import beginning, instead
+from hipplan.language.malformed import malformed
 from hipplan.language.yaml12 import (
     COLLECTION,
     DEPTH_MAX,
+    LINE_BREAK,
     SCALARS,
     STR,
     Composer,
@@ -37,8 +39,6 @@ from hipplan.plain import keys_to
 
 BYTES_MAX = 64 * 2**20
 
-# libyaml counts these five as line breaks, so the lines shown in messages must be cut at the same places.
-LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 # The complement of YAML's printable characters: compiling the set itself takes ten times as long.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 
@@ -74,7 +74,7 @@ class Source:
 
     def text_span(self, line: int, column: int, length: int = 1) -> Span:
         """A place that is not a node. Line and column count from 1."""
-        return Span(self.name, line, column, line, column + length, self._line(line))
+        return Span(self.name, line, column, line, column + length, self.line(line))
 
     def _node_span(self, node: yaml.Node) -> Span:
         start, end = node.start_mark, node.end_mark
@@ -84,10 +84,11 @@ class Source:
             start.column + 1,
             end.line + 1,
             end.column + 1,
-            self._line(start.line + 1),
+            self.line(start.line + 1),
         )
 
-    def _line(self, line: int) -> str:
+    def line(self, line: int) -> str:
+        """A line of the text by its number, from 1 on; empty if there is none."""
         if self._lines is None:
             self._lines = LINE_BREAK.split(self.text)
         return self._lines[line - 1] if 0 < line <= len(self._lines) else ""
@@ -252,7 +253,7 @@ class _Reader:
                 Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self.source.text_span(1, 1))
             ) from None
         except yaml.MarkedYAMLError as error:
-            raise PlanError(self._malformed(error)) from None
+            raise PlanError(malformed(error, self.source)) from None
         except yaml.YAMLError as error:
             raise PlanError(Diagnostic("HP004", str(error).splitlines()[0])) from None
         if root is None:
@@ -266,38 +267,6 @@ class _Reader:
         what = "NUL" if text[index] == "\0" else f"U+{ord(text[index]):04X}"
         why = "a byte order mark belongs at the very start" if text[index] == "\ufeff" else ""
         return Diagnostic("HP003", f"the character {what} is not allowed in YAML", where, why=why, hint="remove it")
-
-    def _malformed(self, error: yaml.MarkedYAMLError) -> Diagnostic:
-        problem, context = error.problem or "this is not YAML", error.context or ""
-        mark, begun = error.problem_mark, error.context_mark
-        where = self.source.text_span(mark.line + 1, mark.column + 1) if mark else None
-        if "another document" in problem:
-            hint = "a plan is one document; remove `---`"
-            return Diagnostic("HP010", "a second document starts here", where, hint=hint)
-        if begun and mark and not self.source.text[mark.index :].strip():
-            # Noticed at the end of the file: show the unclosed bracket or quote, or the last word, instead.
-            where = self.source.text_span(begun.line + 1, begun.column + 1)
-            if begun.index >= mark.index:
-                lines = LINE_BREAK.split(self.source.text.rstrip())
-                where = self.source.text_span(len(lines), len(lines[-1]))
-            context, problem = f"{context}: {problem}", "the file ends before this is complete"
-        elif begun and mark and begun.line != mark.line:
-            context += f", begun in line {begun.line + 1}"
-        hint = ""
-        if "tab" in problem or (where and where.text[: where.column].strip(" ") == "\t"):
-            hint = "indent with spaces: YAML does not allow tabs there"
-        elif "alias" in problem:
-            hint = "define the anchor with & before it is used"
-        elif where and (name := re.search(r"[\w.-]+\[$", where.text[: where.column][-257:])):
-            number = where.text[where.column :][:10].partition("]")[0]
-            hint = f'quote it: "{name[0]}{number}]"'
-        elif where and (name := re.match(r"\$\{(\w+)\}", where.text[max(0, where.column - 2) :])):
-            hint = f"a variable is $({name[1]}), with parentheses"
-        elif "expected ',' or '}'" in problem and "before this is complete" not in problem:
-            hint = "put a comma between the keys"
-        elif problem == "did not find expected key":
-            hint = "keys of one mapping begin in the same column"
-        return Diagnostic("HP004", problem, where, why=context, hint=hint)
 
     def _construct(self, node: yaml.Node) -> Any:
         if isinstance(node, yaml.ScalarNode):
@@ -325,10 +294,13 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         result: dict[str, Any] = {}
+        last = node
         for key_node, value_node in node.value:
             if key_node.tag != STR or not isinstance(key_node, yaml.ScalarNode):
-                self._bad_key(key_node)
+                if not self._digits(last, key_node):
+                    self._bad_key(key_node)
                 continue
+            last = value_node
             key = key_node.value
             if key in result:
                 self._duplicate(node, key_node, value_node, result)
@@ -360,7 +332,25 @@ class _Reader:
         elif isinstance(node, yaml.ScalarNode):
             self._tagged(node)
         else:
-            self._report("HP011", "a list or mapping cannot be a key", node)
+            name = node.value[0][0].value if isinstance(node, yaml.MappingNode) and len(node.value) == 1 else None
+            hint = f"a variable is $({name.strip()})" if isinstance(name, str) else ""
+            self._report("HP011", "a list or mapping cannot be a key", node, hint=hint)
+
+    def _digits(self, last: yaml.Node, node: yaml.Node) -> bool:
+        """Whether a key is a part of a number such as 1,048,576, which ends at its comma inside braces."""
+        begin = last.start_mark.index
+        text = self.source.text[begin : min(node.end_mark.index, begin + 40)]
+        if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text) is None:
+            return False
+        after = re.match(r"(,[0-9]{3})*", self.source.text[node.end_mark.index :][:40])
+        if after is not None and not after[0]:  # the last part
+            where = self.source.text_span(last.start_mark.line + 1, last.start_mark.column + 1, len(text))
+            if not self.findings.enough():
+                hint = f"write {text.replace(',', '')}"
+                self.findings.add(
+                    Diagnostic("HP011", f"inside braces the comma in {text} ends the value", where, hint=hint)
+                )
+        return True
 
     def _duplicate(
         self, node: yaml.MappingNode, key_node: yaml.ScalarNode, value_node: yaml.Node, result: dict[str, Any]

@@ -17,6 +17,9 @@ from hipplan.units import without_zeros
 
 DEPTH_MAX = 64
 
+# libyaml counts these five as line breaks, so the lines shown in messages must be cut at the same places.
+LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+
 STR, INT, FLOAT, BOOL, NULL, COLLECTION = "str", "int", "float", "bool", "null", "collection"
 CONSTANTS: dict[str, tuple[str, bool | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), (NULL, None)),

@@ -30,8 +30,9 @@ from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
+from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
-from hipplan.program import remake, sealing
+from hipplan.program import patterns, remake
 from hipplan.program.difference import Difference
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hipplan")
 
 
-class Layout(MovesBytes):
+class Layout(MovesBytes, InNotebooks):
     """What apply() returns. Use it as a context manager, or call close().
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy. close()
@@ -73,6 +74,10 @@ class Layout(MovesBytes):
 
     def __repr__(self) -> str:
         return f"<hipplan.Layout '{self.program.name}': {'closed' if self.closed else f'{len(self)} objects'}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names that IPython and notebooks offer after layout["."""
+        return [] if self.closed else [name for name in self if "#" not in name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._holding.state.resources)
@@ -163,15 +168,16 @@ class Layout(MovesBytes):
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
 
-        by, to: bytes, or text such as "16GiB"; rounded up to whole chunks, or to the granularity. A region grows inside
-        its reserved addresses, and its tensors with -1 in their shape grow too: use layout[name] again to see them. A
-        reservation gets memory like its last mapping's, and more addresses directly after it if it is full.
-        Raises ApplyError: HP420 there is no room, or it failed and was rolled back.
+        name: of one, or a pattern such as "kv.*": all of them grow, or none. by, to: bytes, or text such as "16GiB";
+        rounded up to whole chunks, or to the granularity. A region grows inside its reserved addresses, and its tensors
+        with -1 in their shape grow too: use layout[name] again to see them. A reservation gets memory like its last
+        mapping's, and more addresses directly after it if it is full. Raises ApplyError: HP420 there is no room, or it
+        failed and was rolled back.
         """
         return update.grow(self._holding, name, by, to)
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
-        """Frees memory at the end of a region or reservation.
+        """Frees memory at the end of a region or reservation, or of all that a pattern such as "kv.*" means.
 
         by, to: bytes, or text; frees whole chunks or mappings, at most `by`, and keeps at least `to`. Raises
         ApplyError: HP420 its tensors need the memory, or it failed and was rolled back; LayoutInUse (HP409) while views
@@ -182,14 +188,15 @@ class Layout(MovesBytes):
     def remap(self, name: str, *, device: str | None = None, keep_bytes: bool = True) -> Difference:
         """Replaces the memory at the same addresses: of a region, a reservation, one mapping, or an allocation.
 
-        device: the new memory's device; default: the old one. keep_bytes: copies the bytes; otherwise they are
-        undefined. Access stays unchanged; if the plan says `owner`, that is then the new device. No kernel may use the
-        memory meanwhile. Raises ApplyError: HP420 it is imported, or it failed and was rolled back; LayoutInUse (HP409)
-        while views of it exist; LeakError.
+        name: of one, or a pattern such as "kv.*": all of them are replaced, or none. device: the new memory's device;
+        default: the old one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays unchanged; if the
+        plan says `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises ApplyError: HP420
+        it is imported, or it failed and was rolled back; LayoutInUse (HP409) while views of it exist; LeakError.
         """
 
         def find_change(state: State, _: update.Meet) -> Difference:
-            return remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes)
+            names = patterns.chosen(state.program, [name], "region", "reservation", "mapping", "allocation")
+            return remake.remapped(state.program, names, device=device, keep_bytes=keep_bytes)
 
         self._holding.require_open()
         with self._holding.turn.taken():
@@ -197,7 +204,7 @@ class Layout(MovesBytes):
 
     def sleep(
         self,
-        names: Names,
+        names: Names = sleeping.ABLE,
         *,
         to: str | os.PathLike[str] = "host",
         unchanged: Names = (),
@@ -209,8 +216,9 @@ class Layout(MovesBytes):
     ) -> Difference:
         """Frees the memory of regions, reservations, mappings or allocations and keeps their addresses.
 
-        to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file, which only this
-        user may open. unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
+        names: names and patterns, such as "kv.*"; default: everything that is awake and can sleep, which the result
+        lists. to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file, which only
+        this user may open. unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
         copied again. checksum: whether a checksum of the copy is stored, which wake() compares; None: that of a file.
         force: keeps views and captured graphs; using them faults the GPU until wake(). on_unmap(names) is called before
         anything happens; on_map(names) when the memory is restored: after wake(), or if this sleep failed. It waits for
@@ -229,10 +237,10 @@ class Layout(MovesBytes):
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
         """Undoes sleep(): new memory at the same addresses, with the same access and the saved bytes.
 
-        names: default: everything that is asleep. retain: keeps the copies, files too, for the next sleep. Memory that
-        was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no such object (HP420),
-        no room (HP442), a copy that has changed (HP443, HP416), or it failed and was rolled back; then it is still
-        asleep. LeakError: it is awake, but an object could not be released.
+        names: names and patterns; default: everything that is asleep. retain: keeps the copies, files too, for the next
+        sleep. Memory that was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no
+        such object (HP420), no room (HP442), a copy that has changed (HP443, HP416), or it failed and was rolled back;
+        then it is still asleep. LeakError: it is awake, but an object could not be released.
         """
         self._holding.require_open()
         try:
@@ -248,17 +256,17 @@ class Layout(MovesBytes):
         return sleeping.asleep(self.program)
 
     def seal(self, name: str) -> Difference:
-        """Makes a region, a reservation or one mapping read-only, and reads that back from the driver.
+        """Makes a region, a reservation or one mapping read-only, or all that a pattern means, and reads that back.
 
         Existing views stay; writing through them faults. unseal() and update() restore every device's access. On ROCm a
         copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
         with self._holding.turn.taken():  # else a copy that is under way would write what is read-only
-            return update.become(self._holding, "seal", lambda program, _: sealing.sealed(program, name))
+            return update.seal(self._holding, name)
 
     def unseal(self, name: str) -> Difference:
-        """Undoes seal(). Raises ApplyError: rolled back."""
-        return update.become(self._holding, "unseal", lambda program, _: sealing.unsealed(program, name))
+        """Undoes seal(), also for a pattern. Raises ApplyError: rolled back."""
+        return update.unseal(self._holding, name)
 
     def export(self, name: str) -> int:
         """Returns a new file descriptor of an allocation, for another process to bind; the caller closes it.

@@ -23,7 +23,7 @@ from hipplan.layout.probe import frees_at_once
 from hipplan.layout.state import State
 from hipplan.machines.family import family_of
 from hipplan.plain import called
-from hipplan.program import peak, sleeping, steps
+from hipplan.program import patterns, peak, sleeping, steps
 from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST
 from hipplan.program.content_steps import Save
@@ -37,6 +37,10 @@ Answer = TypeVar("Answer")
 Names = str | Iterable[str]
 OnNames = Callable[[tuple[str, ...]], object]
 """Called with the names that were passed to sleep()."""
+
+
+ABLE: Names = ("*",)
+"""This very object stands for everything that can sleep; the pattern refuses if anything cannot."""
 
 
 class How(NamedTuple):
@@ -59,8 +63,11 @@ def sleep(
     on_bytes: OnBytes | None,
 ) -> Difference:
     """layout.sleep()."""
-    wanted, same = listed(names), listed(how.unchanged)
+    program = holding.state.program
+    given, unchanged = listed(names), listed(how.unchanged)
     kind, file = _place(how.to)
+    wanted = sleeping.able(program, kind) if names is ABLE else patterns.chosen(program, given, *sleeping.KINDS)
+    same = patterns.chosen(program, unchanged, *sleeping.KINDS)
     checked = kind == FILE if how.checksum is None else how.checksum
     notified: list[State] = []
 
@@ -116,7 +123,7 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
 
 def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnBytes | None) -> Difference:
     """layout.wake()."""
-    wanted = None if names is None else listed(names)
+    wanted = None if names is None else patterns.chosen(holding.state.program, listed(names), *sleeping.KINDS)
 
     def find_change(state: State, _: update.Meet) -> Difference:
         difference = sleeping.wakes_up(state.program, wanted, retain=retain)

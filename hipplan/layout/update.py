@@ -16,7 +16,7 @@ from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import free_retired
-from hipplan.program import consent, contents, extend, peak, pieces, resize
+from hipplan.program import consent, contents, extend, patterns, peak, pieces, resize, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference
@@ -24,6 +24,9 @@ from hipplan.program.program import Program
 from hipplan.program.resize import Size, require
 
 log = logging.getLogger("hipplan")
+
+_RANGES = ("region", "reservation")
+_SEALABLE = ("region", "reservation", "mapping")
 
 Meet = Callable[[Program], Program]
 
@@ -159,24 +162,47 @@ def _met(holding: Holding, agreement: Agreement | None, program: Program) -> Pro
 def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
     """layout.grow()."""
 
-    def grown(program: Program, state: State) -> Program:
-        if require(program, name, "region", "reservation") == "region":
+    def grown(program: Program, state: State, name: str) -> Program:
+        if require(program, name, *_RANGES) == "region":
             return resize.grown(program, name, by=by, to=to)
         step = pieces.growth_step(state.program, name)
         return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
 
-    return become(holding, "grow", grown)
+    return become(holding, "grow", each(name, _RANGES, grown))
 
 
 def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
     """layout.shrink()."""
 
-    def shrunk(program: Program, state: State) -> Program:
-        if require(program, name, "region", "reservation") == "region":
+    def shrunk(program: Program, state: State, name: str) -> Program:
+        if require(program, name, *_RANGES) == "region":
             return resize.shrunk(program, name, by=by, to=to)
         return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
 
-    return become(holding, "shrink", shrunk)
+    return become(holding, "shrink", each(name, _RANGES, shrunk))
+
+
+def seal(holding: Holding, name: str) -> Difference:
+    """layout.seal()."""
+    return become(holding, "seal", each(name, _SEALABLE, lambda program, _, name: sealing.sealed(program, name)))
+
+
+def unseal(holding: Holding, name: str) -> Difference:
+    """layout.unseal()."""
+    return become(holding, "unseal", each(name, _SEALABLE, lambda program, _, name: sealing.unsealed(program, name)))
+
+
+def each(
+    name: str, kinds: Sequence[str], change_one: Callable[[Program, State, str], Program]
+) -> Callable[[Program, State], Program]:
+    """The change of all objects that a name or pattern means: one change, so all of them are made or none."""
+
+    def changed(program: Program, state: State) -> Program:
+        for one in patterns.chosen(program, [name], *kinds):
+            program = change_one(program, state, one)
+        return program
+
+    return changed
 
 
 def become(holding: Holding, call: str, other: Callable[[Program, State], Program]) -> Difference:

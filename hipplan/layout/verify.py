@@ -14,6 +14,7 @@ from hipplan import _core
 from hipplan._core import word_of
 from hipplan.layout.checks import Check
 from hipplan.layout.state import State
+from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.advice import NOWHERE, Piece, pieces
@@ -29,7 +30,7 @@ SHOWN_MAX = 20
 """Differences that print() of Checks names."""
 
 
-class Checks(Sequence[Check]):
+class Checks(Sequence[Check], InNotebooks):
     """Every check of an apply, in the order of the steps.
 
     Layouts of thousands of mappings are read back and compared natively; the text is made on demand.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hipplan import _core
 from hipplan.files.dtypes import BY_NAME, BYTE, DType, dtype_of
 from hipplan.layout.dlpack import CPU, Place
+from hipplan.notebooks import InNotebooks
 from hipplan.plain import number
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _GPU_TYPES = (2, 10)  # kDLCUDA, kDLROCM
 _ROCM_TYPES = (10, 11)  # kDLROCM, kDLROCMHost
 
 
-class Piece(_core.Window):
+class Piece(_core.Window, InNotebooks):
     """One object of a live layout: where it is, and a view of its bytes.
 
         numpy.asarray(layout["staging"].view("f32", (1024, 1024)))
@@ -291,7 +292,7 @@ class Piece(_core.Window):
     def _require_memory(self) -> None:
         if not self._places:
             why = {
-                "reservation": "has addresses but no memory; use its mappings, or a region's tensors",
+                "reservation": f"has addresses but no memory of its own; name a mapping: {self.name}[0]",
                 "mapping": "gives no device access",
                 "region": "gives no device access to all of it; use a tensor or mapping in one device's part",
                 "tensor": "gives no device access to all of it",

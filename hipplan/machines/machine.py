@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
 from hipplan.language.model.base import Offset, PlanModel, Size, refuse
+from hipplan.notebooks import InNotebooks
 from hipplan.units import PAGE
 
 LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
@@ -179,7 +180,7 @@ class SourceNote(PlanModel):
     """Title and address of a public document, or how it was measured."""
 
 
-class Machine(PlanModel):
+class Machine(PlanModel, InNotebooks):
     """What one machine, or one kind of machine, has."""
 
     name: Annotated[str, Field(max_length=256)]

@@ -1,4 +1,4 @@
-"""Maps addresses to positions in a picture: on one or several rows, with short holes and no invisible boxes."""
+"""Maps addresses to positions in a picture: to scale, on one or several rows, with short holes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from itertools import accumulate
 
 HOLE_WIDTH = 46.0
 """The width of a hole (addresses without memory), whatever its size."""
-_LEAST, _LEAST_OF_FEW = 2.5, 26.0
-"""The minimum width of a box: if there are many, and if there are few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,26 +17,16 @@ class Stretch:
 
     size: int
     hole: bool = False
-    seen: bool = True
-    """It has its own box, which must stay visible."""
 
 
 class Axis:
     """Positions on `rows` rows of `width`, one after the other."""
 
-    def __init__(
-        self,
-        start: int,
-        stretches: Sequence[Stretch],
-        width: float,
-        rows: int = 1,
-        least_of_few: float = _LEAST_OF_FEW,
-    ) -> None:
-        """least_of_few: the minimum width of a box if there is enough room."""
+    def __init__(self, start: int, stretches: Sequence[Stretch], width: float, rows: int = 1) -> None:
         self.width = width
         self.rows = rows
         self._edges = [start, *accumulate((stretch.size for stretch in stretches), initial=start)][1:]
-        self._places = [0.0, *accumulate(_widths(stretches, width * self.rows, least_of_few))]
+        self._places = [0.0, *accumulate(_widths(stretches, width * self.rows))]
 
     def place(self, address: int) -> float:
         """The position of an address, from the beginning of the first row."""
@@ -71,23 +59,10 @@ class Axis:
             begin = stop
 
 
-def _widths(stretches: Sequence[Stretch], room: float, least_of_few: float) -> list[float]:
-    """The widths that fill the room: holes have a fixed width, the rest is proportional to bytes, with a minimum."""
+def _widths(stretches: Sequence[Stretch], room: float) -> list[float]:
+    """The widths that fill the room: holes have a fixed width, the rest is proportional to bytes."""
     holes = sum(stretch.hole for stretch in stretches)
     hole = min(HOLE_WIDTH, room * 0.4 / holes) if holes else 0.0
-    left = room - hole * holes
-    seen = sum(stretch.seen and not stretch.hole for stretch in stretches)
-    fair = left / seen if seen else 0.0
-    least = min(max(min(_LEAST, fair * 0.8), fair * 0.6), least_of_few)
-    narrow: set[int] = set()
-    while True:
-        wide = sum(stretch.size for n, stretch in enumerate(stretches) if not stretch.hole and n not in narrow)
-        scale = (left - least * len(narrow)) / wide if wide else 0.0
-        more = {n for n, stretch in enumerate(stretches)
-                if stretch.seen and not stretch.hole and n not in narrow and stretch.size * scale < least}  # fmt: skip
-        if not more:
-            break
-        narrow |= more
-    return [
-        hole if stretch.hole else least if n in narrow else stretch.size * scale for n, stretch in enumerate(stretches)
-    ]
+    size = sum(stretch.size for stretch in stretches if not stretch.hole)
+    scale = (room - hole * holes) / size if size else 0.0
+    return [hole if stretch.hole else stretch.size * scale for stretch in stretches]

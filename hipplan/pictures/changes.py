@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hipplan.pictures.looks import OF_SIGNS, Owners
+from hipplan.pictures.managed import advised
 from hipplan.pictures.memory import BUFFERS, Memory
 from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT, Box, Chip, Ribbon, Track
 from hipplan.program import listing, steps
@@ -28,8 +29,9 @@ class Changes:
         }
         self._were = {resource.name: resource for resource in change.old.resources}
         self._are = {resource.name: resource for resource in change.new.resources}
-        self.old = Memory(change.old, owners, None, tensors_in_all, self._sign_before, self._text)
-        self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after, self._text)
+        alone = {*advised(change.old), *advised(change.new)}
+        self.old = Memory(change.old, owners, None, tensors_in_all, self._sign_before, self._text, alone)
+        self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after, self._text, alone)
         self._range_of = {mapping.memory: mapping.inside for mapping in change.old.resources if mapping.memory}
         """Allocation -> a region or reservation that maps it."""
 
@@ -80,7 +82,7 @@ class Changes:
                 tracks.append(replace(above, name="before"))
             if below:
                 tracks.append(replace(below, name="after") if above and tracks else below)
-        rights = [track for track in ribbon.tracks if track.kind == "access"]
+        rights = [track for track in ribbon.tracks if track.kind in ("access", "advice")]
         return replace(ribbon, tracks=(*tracks, *rights), size=max(was.size, ribbon.size), chips=chips)
 
     def _sign_after(self, resource: Resource) -> str:
@@ -116,7 +118,7 @@ def _stays(ribbon: Ribbon) -> bool:
 
 def _boxes(ribbon: Ribbon) -> Iterator[Box]:
     for track in ribbon.tracks:
-        if track.kind != "access":
+        if track.kind in ("memory", "tensors"):
             yield from track.boxes
 
 

@@ -11,7 +11,7 @@ from hipplan.pictures.looks import OF_HOST, OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.scene import CAME, STAYED, WENT, Box, Device, Wire
 from hipplan.program import steps
 from hipplan.program.program import Program
-from hipplan.units import about_size, format_size
+from hipplan.units import full_size, short_size
 
 DEVICES_MAX = 64
 _UNUSED_UP_TO = 16
@@ -55,9 +55,9 @@ class Hardware:
         memory = known.memory if known else None
         used = sum(size for size in self._taken.get(ordinal, {}).values())
         title = [", ".join(names) or f"device {ordinal}: not in the plan", what]
-        title.append(f"the plan takes {format_size(used)}" + (f" of {format_size(memory)}" if memory else ""))
+        title.append(f"the plan takes {full_size(used)}" + (f" of {full_size(memory)}" if memory else ""))
         if self._before is not None:
-            title.append(f"before: {format_size(sum(self._before.get(ordinal, {}).values()))}")
+            title.append(f"before: {full_size(sum(self._before.get(ordinal, {}).values()))}")
         return Device(
             name=", ".join(names[:2]) + " …" * (len(names) > 2),
             what=what,
@@ -81,7 +81,7 @@ class Hardware:
         if not boxes and memory is None:
             return None
         used = sum(self._taken.get(steps.CPU_ORDINAL, {}).values())
-        title = f"host\nthe plan takes {format_size(used)}" + (f" of {format_size(memory)}" if memory else "")
+        title = f"host\nthe plan takes {full_size(used)}" + (f" of {full_size(memory)}" if memory else "")
         return Device(name=HOST, what="", memory=memory, boxes=tuple(boxes), look=OF_HOST, title=title)
 
     def _boxes(self, ordinal: int, name: str, in_use: int, beside: int) -> Iterator[Box]:
@@ -89,7 +89,7 @@ class Hardware:
         at = 0
         for size, word in ((in_use, "in use by others"), (beside, "other ranks")):
             if size:
-                yield Box(at, at + size, "inuse", word, f"{word}: {format_size(size)}")
+                yield Box(at, at + size, "inuse", word, f"{word}: {full_size(size)}")
                 at += size
         now = self._taken.get(ordinal, {})
         if self._before is None:
@@ -98,7 +98,7 @@ class Hardware:
             looks = _changes(self._before.get(ordinal, {}), now)
         for look, taken_by in looks.items():
             for what, size in _largest(taken_by):
-                yield Box(at, at + size, look, what, f"{what}: {format_size(size)}")
+                yield Box(at, at + size, look, what, f"{what}: {full_size(size)}")
                 at += size
 
     def wires(self, ordinals: Iterable[int]) -> Iterator[Wire]:
@@ -156,14 +156,14 @@ def gauge(device: Device) -> str:
     """How full it gets, in words."""
     used = max((box.end for box in device.boxes if box.look != OF_SIGNS[WENT]), default=0)
     if not device.memory:
-        return about_size(used).removeprefix("about ")
+        return short_size(used)
     share = 100 * used / device.memory
     part = "under 1%" if share < 1 else f"{share:.0f}%"
     return f"{_rounded(used)} of {_rounded(device.memory)}, {part}" if used else f"0 of {_rounded(device.memory)}"
 
 
 def _rounded(size: int) -> str:
-    return about_size(size).removeprefix("about ")
+    return short_size(size)
 
 
 def _short_name(device: MachineDevice) -> str:

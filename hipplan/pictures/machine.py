@@ -7,14 +7,13 @@ from itertools import groupby
 from hipplan.pictures.axis import Axis, Stretch
 from hipplan.pictures.hardware import gauge
 from hipplan.pictures.scene import Column, Device, Wire
-from hipplan.pictures.svg import Canvas, fitting, shortened
+from hipplan.pictures.svg import Canvas, fitting, narrow, shortened
 
 _IN_A_ROW = 8
 _DEVICE_HEIGHT = 66.0
 _HOST_HEIGHT = 40.0
 _TRACK = 15.0
 _PAD = 10.0
-_LEAST_SHARE = 1.5
 _SMALL = 9.5
 _TRACKS_MAX, _WORDS_MAX = 12, 4
 """Links between devices: at most so many tracks of lines, else at most so many lines of text."""
@@ -149,8 +148,11 @@ def _draw_gauge(canvas: Canvas, device: Device, x: float, y: float, width: float
     if not used or not device.memory:
         return
     whole = max(device.memory, used)
-    stretches = [Stretch(box.end - box.start) for box in device.boxes] + [Stretch(whole - used, seen=False)]
-    axis = Axis(0, [stretch for stretch in stretches if stretch.size], width, least_of_few=_LEAST_SHARE)
+    axis = Axis(0, [Stretch(whole)], width)
     for box in device.boxes:
         places = [(x + left, y, part, 8.0) for _, left, part in axis.parts(box.start, box.end)]
-        canvas.box(f"{box.look} n", places, f"{device.name or 'device'}: {box.title}")
+        canvas.box(
+            f"{box.look} {narrow(max(part for _, _, part, _ in places))}",
+            places,
+            f"{device.name or 'device'}: {box.title}",
+        )

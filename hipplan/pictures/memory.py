@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
 from hipplan.pictures.looks import OF_NOBODY, OF_SIGNS, Owners
+from hipplan.pictures.managed import advised, tracks
 from hipplan.pictures.scene import Box, Chip, Ribbon, Track
 from hipplan.pictures.svg import offset
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.resources import Access, Resource
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, full_size
 
 PIECES_MAX = 400
 """At most so many pieces of one ribbon have a box each."""
@@ -59,9 +60,11 @@ class Memory:
         tensors_in_all: int = 0,
         sign_of: Callable[[Resource], str] | None = None,
         change_of: Callable[[Resource], str] = lambda _: "",
+        alone: Container[str] = (),
     ) -> None:
         """addresses: of a live layout. tensors_in_all: of the whole picture. sign_of: the sign in a difference.
-        change_of: what happens to a buffer in a difference."""
+        change_of: what happens to a buffer in a difference. alone: buffers with ribbons of their own, besides those
+        with advice."""
         self.program = program
         self.owners = owners
         self.sign_of = sign_of or (lambda _: "")
@@ -75,6 +78,8 @@ class Memory:
             if resource.kind in ("mapping", "tensor"):
                 (self._inside if resource.kind == "mapping" else self._tensors)[resource.inside].append(resource)
         self._reserved = {step.name: step for step in program.steps if isinstance(step, steps.Reserve)}
+        self._advised = advised(program)
+        self._alone = alone
         self._about: dict[str, list[str]] = defaultdict(list)
         for _, step in program.single:
             if isinstance(step, (steps.Advise, steps.Prefetch, steps.AttachStream)):
@@ -98,8 +103,12 @@ class Memory:
             seen.add(alike)
         if rest := ranges[RIBBONS_MAX:]:
             yield self._side_by_side("more", f"{len(rest)} more reservations", rest)
-        if buffers := self.buffers():
-            yield self._side_by_side("buffers", "buffers", buffers)
+        buffers = self.buffers()
+        alone = [buffer for buffer in buffers if buffer.name in self._advised or buffer.name in self._alone]
+        yield from map(self._managed, alone[:RIBBONS_MAX])
+        drawn = {buffer.name for buffer in alone[:RIBBONS_MAX]}
+        if rest := [buffer for buffer in buffers if buffer.name not in drawn]:
+            yield self._side_by_side("buffers", "buffers", rest)
 
     def buffers(self) -> list[Resource]:
         """Buffers and unmapped allocations, by kind; a # in a name marks hipplan's own."""
@@ -157,7 +166,7 @@ class Memory:
         return merged
 
     def _box(self, piece: Piece, of: Resource) -> Box:
-        size = format_size(piece.end - piece.start)
+        size = full_size(piece.end - piece.start)
         chunks = f", {piece.count} chunks" if piece.count > 1 else ""
         title = [piece.name + (f" and {piece.count - 1} more" if piece.count > 1 else "")]
         memory = "" if of.kind == "region" else f" of {piece.memory}"
@@ -177,7 +186,7 @@ class Memory:
         held: dict[str, int] = defaultdict(int)
         for piece in pieces:
             held[piece.device] += piece.end - piece.start
-        who = ", ".join(f"{device} {format_size(size)}" for device, size in held.items())
+        who = ", ".join(f"{device} {full_size(size)}" for device, size in held.items())
         title = f"{pieces[0].name} to {pieces[-1].name}\n{who}, in turns\nat {offset(pieces[0].start)}"
         look = OF_SIGNS[pieces[0].sign] if pieces[0].sign else self.owners.mixed(self.program, held)
         return Box(pieces[0].start, pieces[-1].end, look, ", ".join(held), title)
@@ -189,7 +198,7 @@ class Memory:
             holes = [*_between(sorted((tensor.offset, tensor.offset + tensor.size) for tensor in tensors), pieces)]
         word = "without a tensor" if tensors else "padding"
         for start, end in sorted(sorted(holes, key=lambda hole: hole[0] - hole[1])[:PIECES_MAX]):
-            title = f"{word}: {format_size(end - start)}\nat {offset(start)}"
+            title = f"{word}: {full_size(end - start)}\nat {offset(start)}"
             yield Box(start, end, "padding", "", title)
 
     def _tensor_boxes(self, tensors: Sequence[Resource]) -> Iterator[Box]:
@@ -209,7 +218,7 @@ class Memory:
                 yield Box(first.offset, max(piece.offset + piece.size for piece in group), look, short, title)
                 continue
             shape = "×".join(map(str, first.shape))
-            title = f"{first.name}\n{first.dtype} {shape}, {format_size(first.size)} at {offset(first.offset)}"
+            title = f"{first.name}\n{first.dtype} {shape}, {full_size(first.size)} at {offset(first.offset)}"
             yield Box(first.offset, first.offset + first.size, look, short, f"{title}\non {', '.join(who)}")
 
     def _access(self, pieces: Sequence[Piece]) -> Iterator[Track]:
@@ -226,7 +235,7 @@ class Memory:
             look = OF_NOBODY if self._is_change else self.owners.look(self.program, who)
             boxes = (
                 Box(start, end, f"{look} {right}", right,
-                    f"{who}: {right}\n{format_size(end - start)} at {offset(start)}")
+                    f"{who}: {right}\n{full_size(end - start)} at {offset(start)}")
                 for start, end, right in spans if right != "none"
             )  # fmt: skip
             yield Track("access", tuple(boxes), who)
@@ -263,12 +272,27 @@ class Memory:
         tracks = (Track("memory", tuple(boxes)),)
         return Ribbon(key=(kind, ""), name=about, kind="", facts=facts, size=at, tracks=tracks, has_addresses=False)
 
+    def _managed(self, buffer: Resource) -> Ribbon:
+        """The ribbon of a managed buffer, with the ranges that advice and prefetches are for."""
+        look = self._look("", self.sign_of(buffer))
+        memory = Track("memory", (Box(0, buffer.size, look, f"{buffer.name} · managed", self._title([buffer])),))
+        about = self._advised.get(buffer.name, ())
+        ranges = tracks(self.program, self.owners, about, buffer.size, is_change=self._is_change)
+        return Ribbon(
+            key=(buffer.kind, buffer.name),
+            name=buffer.name,
+            kind=buffer.kind,
+            facts=about_size(buffer.size),
+            size=buffer.size,
+            tracks=(memory, *ranges),
+        )
+
     def _title(self, resources: Sequence[Resource]) -> str:
         first = resources[0]
         if len(resources) > 1:
-            size = format_size(sum(resource.size for resource in resources))
+            size = full_size(sum(resource.size for resource in resources))
             return f"{first.name} to {resources[-1].name}\n{len(resources)} objects, {size}"
-        size = format_size(first.size) if first.size else "as large as what is passed"
+        size = full_size(first.size) if first.size else "as large as what is passed"
         where = f" on {first.device}" if first.device and first.kind != "managed" else ""
         size = f"{first.kind}, {size}"
         facts = [first.name, f"{size}{where}", self._change_of(first), *self._about.get(first.name, [])]

@@ -176,6 +176,7 @@ def _legend(columns: Sequence[Column], signs: Sequence[tuple[str, str]]) -> list
     words = [("padding", "padding, or no tensor"), ("hole", "addresses only"), ("sealed", "sealed: read-only")]
     mixed = sorted(look for look in looks if look.startswith(MIXED))[:1]
     words += [(look, "in turns") for look in mixed] + [("asleep", "asleep: addresses without memory")]
+    words += [("advice", "advice, prefetches")]
     there = looks | (
         {"hole"} if any(map(_has_holes, (r for column in columns for r in column.ribbons.values()))) else set()
     )

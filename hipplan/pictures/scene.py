@@ -27,7 +27,7 @@ class Track:
     """Boxes side by side."""
 
     kind: str
-    """memory, tensors or access."""
+    """memory, tensors, advice or access."""
     boxes: tuple[Box, ...]
     name: str = ""
     """The text at its left."""

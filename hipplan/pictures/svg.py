@@ -31,6 +31,15 @@ def offset(at: int) -> str:
     return f"+{format_size(at)}" if at else "+0"
 
 
+_NARROW, _TINY = 6.0, 1.5
+"""The width of a box with a thin outline, and of one without: an outline would cover it, or make it look larger."""
+
+
+def narrow(width: float) -> str:
+    """The class of a box of this width; empty for a wide one. Below a pixel, boxes without outlines merge."""
+    return "t" if width < _TINY else "n" if width < _NARROW else ""
+
+
 def wide(text: str, size: float = 11) -> float:
     """The approximate width of a text."""
     return len(text) * size * _WIDTH_OF_A_LETTER

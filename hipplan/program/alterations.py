@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.program.steps import CPU_ORDINAL, Reserve, Step, step_data
-from hipplan.units import format_size
+from hipplan.units import format_size, full_size, short_size
 
 Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right), as in SetAccess."""
@@ -61,7 +61,7 @@ class ChangeAdvice(Step):
 
     def describe(self) -> str:
         called, device = self.now
-        return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
+        return f"{called} ({_who(device)}), {short_size(self.size)} at +{format_size(self.offset)}"
 
 
 @step_data
@@ -103,7 +103,7 @@ class CopyBytes(Step):
     size: int
 
     def describe(self) -> str:
-        return f"{format_size(self.size)} from device {self.source_device} to device {self.target_device}"
+        return f"{short_size(self.size)} from device {self.source_device} to device {self.target_device}"
 
 
 def before(allocation: str) -> str:
@@ -129,9 +129,9 @@ def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
 
 def no_room_to_wake(device: str, needed: int, free: int) -> Diagnostic:
     """HP442. needed, free: bytes of the device."""
-    summary = f"{device} lacks {format_size(needed - free)} to wake: {format_size(needed)} are needed"
+    summary = f"{device} lacks {full_size(needed - free)} to wake: {full_size(needed)} are needed"
     hint = "everything is still asleep, and no copy is lost: free memory on the device, then wake again"
-    return Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint)
+    return Diagnostic("HP442", summary, why=f"{full_size(free)} are free", hint=hint)
 
 
 def _who(ordinal: int) -> str:

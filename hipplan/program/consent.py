@@ -10,6 +10,7 @@ from hipplan.errors import ApplyError, Diagnostic
 from hipplan.program import listing
 from hipplan.program.difference import Difference
 from hipplan.program.losses import losses, total_text
+from hipplan.program.patterns import matches
 from hipplan.program.resources import Resource
 
 _SHOWN_MAX = 20
@@ -54,23 +55,6 @@ def refusal(summary: str, lines: Iterable[str], hint: str) -> ApplyError:
 def is_allowed(loss: Named, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns names an object, or the region or reservation that it is in."""
     return any(matches(pattern, name) for pattern in patterns for name in (loss.name, loss.inside) if name)
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern means a name: * stands for any text, and every other character for itself."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern == name
-    *middle, last = rest
-    at = len(first)
-    if not name.startswith(first):
-        return False
-    for part in middle:
-        found_at = name.find(part, at)
-        if found_at < 0:
-            return False
-        at = found_at + len(part)
-    return name.endswith(last) and len(name) - len(last) >= at
 
 
 def patterns_for(refused: Sequence[Named], resources: Iterable[Resource]) -> list[str]:

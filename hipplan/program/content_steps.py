@@ -13,7 +13,7 @@ from hipplan.files.tensorfiles import FileProblem, Files, Wanted
 from hipplan.language.findings import in_order
 from hipplan.program.intervals import Intervals
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
-from hipplan.units import PAGE, format_size, round_up
+from hipplan.units import PAGE, round_up, short_size
 
 STREAMS = 4
 """Streams for copies on each device, shared by all threads."""
@@ -58,7 +58,7 @@ class Fill(Step):
     """One element's bytes, in hexadecimal digits."""
 
     def describe(self) -> str:
-        return f"{format_size(sum(part.size for part in self.parts))} of {self.value}"
+        return f"{short_size(sum(part.size for part in self.parts))} of {self.value}"
 
 
 @step_data
@@ -71,7 +71,7 @@ class Copy(Step):
     """Each device copies only between its own memory and hipplan's pinned memory."""
 
     def describe(self) -> str:
-        size = format_size(sum(to.size for to, _ in self.pairs))
+        size = short_size(sum(to.size for to, _ in self.pairs))
         return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
 
 
@@ -96,7 +96,7 @@ class LoadFiles(Step):
     files: tuple[str, ...]
 
     def describe(self) -> str:
-        size = format_size(sum(part.size for load in self.loads for _, part in load.pieces))
+        size = short_size(sum(part.size for load in self.loads for _, part in load.pieces))
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
@@ -129,7 +129,7 @@ class Save(Step):
     they have none."""
 
     def describe(self) -> str:
-        return f"{format_size(sum(part.size for part in self.parts))} to {self.file}"
+        return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"
 
 
 @step_data
@@ -148,7 +148,7 @@ class Digest(Step):
     def describe(self) -> str:
         where = self.place if self.is_file else "its copy"
         size = sum(size for _, size in self.pieces)
-        return f"{format_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
+        return f"{short_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
 
 
 ContentStep = Fill | Copy | LoadFiles | Save | Digest

@@ -23,7 +23,7 @@ from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
-from hipplan.units import format_size
+from hipplan.units import full_size
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan
@@ -52,7 +52,7 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     to, from_ = memory.by_name[name], memory.by_name[source]
     if to.size != from_.size:
         raise Refused(
-            "HP421", f"'{name}' has {format_size(to.size)}, '{source}' has {format_size(from_.size)}",
+            "HP421", f"'{name}' has {full_size(to.size)}, '{source}' has {full_size(from_.size)}",
             hint="a copy needs the same number of bytes",
         )  # fmt: skip
     if to.dtype and from_.dtype and to.dtype != from_.dtype:

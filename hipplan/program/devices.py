@@ -24,6 +24,9 @@ def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Fin
                 missing[device.path] = name  # report the device that the plan names, not the ones implied before it
             continue
         if twin := by_ordinal.get(ordinal):
+            if device.ordinal is not None and plan.objects.devices[twin].ordinal is not None:
+                placed[name] = ordinal  # HP214 has reported it
+                continue
             summary = f"'{name}' and '{twin}' are the same device {ordinal}"
             findings.add(Diagnostic("HP310", summary, plan.span(*device.path), hint="choose another device"))
             continue

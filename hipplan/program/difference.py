@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields, replace
 from operator import attrgetter
 
+from hipplan.notebooks import InNotebooks
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
 from hipplan.program.change import Change, Key, KeysOf, key_of
@@ -22,7 +23,7 @@ from hipplan.program.program import Program
 from hipplan.program.upward import upward
 
 
-class Difference(Change):
+class Difference(Change, InNotebooks):
     """What a change did to a layout: the steps from `old` to `new`, in order.
 
     print() shows it line by line; it is false if nothing differs.

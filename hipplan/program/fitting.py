@@ -13,7 +13,7 @@ from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.compiler import compile  # noqa: A004
-from hipplan.units import about_size, format_size, round_up
+from hipplan.units import about_size, full_size, round_up
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _short(
     assert device.memory is not None
     kept = reserve.of(device.memory)
     summary = f"device {ordinal} of {machine.name} lacks {missing} bytes ({about_size(missing)})"
-    in_use = f" and {format_size(device.in_use)} in use" if device.in_use else ""
+    in_use = f" and {full_size(device.in_use)} in use" if device.in_use else ""
     pages = cache // model.page_bytes
     why = (
         f"it has {device.memory} bytes{in_use}; weights take {weights}, a cache of {counted(pages, 'page')} "

@@ -16,7 +16,7 @@ from hipplan.program.losses import Loss
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import Access, Resource
-from hipplan.units import format_size
+from hipplan.units import format_size, full_size, short_size
 
 ACTIONS = {"+": "make", "~": "alter", "-/+": "replace", "-": "free"}
 """Sign of a line -> what happens to the object."""
@@ -219,7 +219,7 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     if now.kind == "reservation":
         before, after = (_mapped(program, now.name) for program in (change.old, change.new))
         if before != after:
-            mapped = f"{format_size(before)} -> {format_size(after)}"
+            mapped = f"{full_size(before)} -> {full_size(after)}"
             yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
     if now.kind in ("mapping", "region") and _rights(was, change.old) != _rights(now, change.new):
         access, wanted = _access(was), _access(now)
@@ -274,8 +274,8 @@ def _size(resource: Resource) -> str:
     if resource.kind == "tensor":
         return _array(resource)
     if resource.kind == "mapping":
-        return f"{format_size(resource.size)} of {resource.memory} at +{format_size(resource.offset)}"
-    return format_size(resource.size) if resource.size else ""
+        return f"{short_size(resource.size)} of {resource.memory} at +{format_size(resource.offset)}"
+    return short_size(resource.size) if resource.size else ""
 
 
 def _sizes(was: Resource, now: Resource) -> str:

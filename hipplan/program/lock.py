@@ -27,7 +27,7 @@ from hipplan.machines.profiles import Dumper
 from hipplan.program import steps
 from hipplan.program.addresses import addresses_for
 from hipplan.program.program import Program
-from hipplan.units import format_size
+from hipplan.units import full_size
 
 DIFFERENCES_MAX = 20
 """HP320 names at most so many objects."""
@@ -177,9 +177,9 @@ class Locked:
         asked = {resource.name: resource for resource in program.resources}
         other = [name for name in other if getattr(asked.get(name), "memory", "") not in other]
         for name in other[:DIFFERENCES_MAX]:
-            was = f"{format_size(locked[name])} locked" if name in locked else "not locked"
+            was = f"{full_size(locked[name])} locked" if name in locked else "not locked"
             if name in sizes:
-                now = f"takes {format_size(sizes[name])}, {format_size(asked[name].asked)} asked"
+                now = f"takes {full_size(sizes[name])}, {full_size(asked[name].asked)} asked"
             else:
                 now = "is not there"
             yield f"differs: '{name}' {now}; {was}"
@@ -206,7 +206,7 @@ class Locked:
         for name in {**self.lock.sizes, **sizes}:
             was, size = self.lock.sizes.get(name), sizes.get(name)
             if was != size:
-                texts = [("not there" if s is None else format_size(s)) for s in (size, was)]
+                texts = [("not there" if s is None else full_size(s)) for s in (size, was)]
                 yield self._finding("HP321", f"'{name}' is {texts[0]}; in the lock it is {texts[1]}", ("sizes", name))
         for name in sorted(reserved ^ set(self.lock.addresses)):
             yield self._finding(

@@ -15,7 +15,7 @@ from hipplan.program.difference import Difference
 from hipplan.program.facts import taken_by
 from hipplan.program.program import descriptors_of
 from hipplan.program.taking import Taking, ordinal_taken
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, format_size, full_size
 
 _MAPPED = frozenset({steps.Map, steps.SetAccess})
 
@@ -36,7 +36,7 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
     both = bytes_of(on_host) + bytes_of(coming)
     for size, says, _ in host_bounds(machine):
         if coming and both > size:
-            summary = f"old and new memory together need {format_size(both)} of host memory, {says} {format_size(size)}"
+            summary = f"old and new memory together need {full_size(both)} of host memory, {says} {full_size(size)}"
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
     for lacking in huge_pages.shortages((*change.old.steps, *change.additions), machine):
@@ -73,7 +73,7 @@ def require_capacity(change: Difference) -> None:
         total = machine.devices[ordinal].memory
         stay, come = there.get(ordinal, 0), made.get(ordinal, 0)
         if come and total is not None and stay + come > total:
-            why = f"{format_size(stay)} of the layout stay until the end, {format_size(come)} are added"
+            why = f"{full_size(stay)} of the layout stay until the end, {full_size(come)} are added"
             raise refuse(f"{name} has {about_size(total)}, {about_size(stay + come - total)} too little", why=why)
 
 

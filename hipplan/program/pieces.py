@@ -142,9 +142,13 @@ def note(program: Program) -> str:
     pieces = Counter(whole_name(step.name) for step in program.steps if isinstance(step, Map))
     together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
     ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
-    reasons = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
-    reasons += [f"the mappings of '{name}' get their access in one call" for name in ranges]
-    return f"because of {_release(program)}: {', '.join(reasons)}" if reasons else ""
+    cut = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
+    at_once = [f"the mappings of '{name}' get their access in one call" for name in ranges]
+    notes = [f"HIP 7.0 to 7.2 needs equal pieces, so {', '.join(cut)}"] * bool(cut)
+    notes += [f"HIP 7.0 to 7.2 gives access to unequal mappings only all at once, so {', '.join(at_once)}"] * bool(
+        at_once
+    )
+    return "; ".join(notes)
 
 
 def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:

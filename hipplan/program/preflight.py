@@ -17,7 +17,7 @@ from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, Of
 from hipplan.program import huge_pages, steps
 from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
 from hipplan.program.program import descriptors_of
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, full_size
 
 PADDING_MIN = 16 * 2**20
 PADDING_SHARE = 8
@@ -147,9 +147,9 @@ class _Rules:
             largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)
             self.add(
                 "HP303",
-                f"the plan needs {format_size(needed)} of host memory, {says} {format_size(size)}",
+                f"the plan needs {full_size(needed)} of host memory, {says} {full_size(size)}",
                 *(("contents",) if largest is None else paths[largest.name]),
-                why=f"{format_size(lanes)} of it copy contents to their devices" if lanes else "",
+                why=f"{full_size(lanes)} of it copy contents to their devices" if lanes else "",
                 hint=do,
             )
 
@@ -283,9 +283,9 @@ class _Rules:
             if waste < max(PADDING_MIN, taken / PADDING_SHARE):
                 continue
             several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
-            summary = f"{format_size(waste)} of {format_size(taken)} are only padding"
-            take = f"take {format_size(made[0].size)} each" if len(made) > 1 else f"takes {format_size(made[0].size)}"
-            why = f"{several} {format_size(made[0].asked)} {take}"
+            summary = f"{full_size(waste)} of {full_size(taken)} are only padding"
+            take = f"take {full_size(made[0].size)} each" if len(made) > 1 else f"takes {full_size(made[0].size)}"
+            why = f"{several} {full_size(made[0].asked)} {take}"
             span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 

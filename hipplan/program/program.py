@@ -13,6 +13,7 @@ from hipplan.errors import Diagnostic
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
+from hipplan.notebooks import InNotebooks
 from hipplan.program.alterations import Rights
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
@@ -37,7 +38,7 @@ _THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Program:
+class Program(InNotebooks):
     """A plan made concrete for one machine. Deterministic: the same plan and machine give an equal program."""
 
     name: str

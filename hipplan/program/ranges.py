@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import ResolvedMapping, ResolvedReservation
-from hipplan.units import format_size
+from hipplan.units import format_size, full_size
 
 Placed = tuple[ResolvedMapping, int, int]
 """A mapping, its offset and its padded size in bytes."""
@@ -18,7 +18,7 @@ Placed = tuple[ResolvedMapping, int, int]
 def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
     """HP302: more bytes than 64 bits count. padding: the reason why it is larger than in the plan."""
     if size >= 2**64:
-        summary = f"'{name}' is too large: {format_size(size)} with {padding}"
+        summary = f"'{name}' is too large: {full_size(size)} with {padding}"
         why = "sizes and addresses have 64 bits: less than 16384PiB"
         findings.add(Diagnostic("HP302", summary, span, why=why, hint="make it smaller"))
 
@@ -34,8 +34,8 @@ def check_range(
     """Check a reservation: offsets and sizes against the granularity, and overlap after padding (HP302)."""
     spec, path = reservation.spec, reservation.path
     if spec.address is not None and spec.address % step:
-        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
-                                 plan.span(*path, "address")))  # fmt: skip
+        span = plan.span(*path, "address")
+        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step, span, hex))
     before_end, before_name = 0, ""
     for mapping, at, mapped in sorted(placed, key=itemgetter(1)):
         if at % step:
@@ -47,7 +47,7 @@ def check_range(
                     "HP302",
                     f"mapping '{mapping.name}' starts inside '{before_name}', which is padded",
                     plan.span(*mapping.path, "at"),
-                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding",
+                    why=f"'{before_name}' ends at {full_size(before_end)} after rounding",
                     hint=f"use {format_size(before_end)}, or remove at:",
                 )
             )
@@ -57,20 +57,23 @@ def check_range(
                     "HP302",
                     f"mapping '{mapping.name}' is padded and ends past the end of '{reservation.name}'",
                     plan.span(*mapping.path, "at"),
-                    why=f"it ends at {format_size(at + mapped)}, the reservation at {format_size(size)}",
+                    why=f"it ends at {full_size(at + mapped)}, the reservation at {full_size(size)}",
                     hint=f"reserve at least {format_size(at + mapped)}",
                 )
             )
         before_end, before_name = at + mapped, mapping.name
 
 
-def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnostic:
+def _misaligned(
+    what: str, value: int, step: int, span: Span | None, shown: Callable[[int], str] = format_size
+) -> Diagnostic:
     below = value // step * step
+    near = [below] * (below > 0 or shown is not hex) + [below + step]  # no range may have the address 0
     return Diagnostic(
         "HP302",
-        f"{what} cannot start at {format_size(value)}",
+        f"{what} cannot be {hex(value)}" if shown is hex else f"{what} cannot start at {full_size(value)}",
         span,
-        label=f"not a multiple of {format_size(step)}",
-        why=f"the minimum granularity is {format_size(step)}",
-        hint=f"use {format_size(below)} or {format_size(below + step)}",
+        label=f"not a multiple of {full_size(step)}",
+        why=f"the minimum granularity is {full_size(step)}",
+        hint=f"use {' or '.join(map(shown, near))}",
     )

@@ -22,7 +22,7 @@ from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMappin
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series
-from hipplan.units import format_size, round_up
+from hipplan.units import full_size, round_up
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan
@@ -334,7 +334,7 @@ def _fitted(tensor: Tensor, row: int, offset: int, limit: int) -> tuple[tuple[in
 def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagnostic:
     return Diagnostic(
         "HP212",
-        f"'{name}' needs {format_size(tensor.bytes_least)}, {format_size(max(room, 0))} are left for it",
+        f"'{name}' needs {full_size(tensor.bytes_least)}, {full_size(max(room, 0))} are left for it",
         span,
         hint="make the region larger, or remove its size",
     )

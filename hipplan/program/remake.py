@@ -17,13 +17,25 @@ from hipplan.program.resources import Access
 from hipplan.program.sealing import mappings_of, with_access
 
 
-def remapped(program: Program, name: str, *, device: str | None, keep_bytes: bool) -> Difference:
-    """The change that puts new memory under the addresses of a region, reservation, mapping or allocation.
+def remapped(program: Program, names: Iterable[str], *, device: str | None, keep_bytes: bool) -> Difference:
+    """The change that puts new memory under the addresses of regions, reservations, mappings or allocations.
 
     device: where the new memory is; None: where the old is. keep_bytes: copy the bytes. Raises ApplyError
     (HP420): memory that cannot be recreated, no such device.
     """
     there, program = program, pieces.as_planned(program)
+    memory = {allocation for name in names for allocation in _memory(program, name)}
+    old = {step.name: step for step in program.steps if step.name in memory and not isinstance(step, steps.SetAccess)}
+    imported = next((name for name, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
+    if imported is not None:
+        raise refuse(f"'{imported}' is imported: it cannot be recreated here")
+    made = program if device is None else _moved(program, memory, device)
+    change = pieces.lead(there, made, memory)
+    return replace(change, carries=tuple(_carries(change, pieces.named(there, memory)))) if keep_bytes else change
+
+
+def _memory(program: Program, name: str) -> set[str]:
+    """The allocations of a region, reservation, mapping or allocation. ApplyError (HP420): they cannot be recreated."""
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
     shared = next(
         (region for region in program.shared if name.startswith((f"{region}[", f"{region}#")) or name == region), ""
@@ -33,18 +45,9 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
             f"'{shared}' is mapped by other ranks: its memory cannot move",
             hint="close the layout and apply the plan again",
         )
-    names = (
-        _allocation(program, name)
-        if kind == "allocation"
-        else {mapping.memory for mapping in mappings_of(program, name)}
-    )
-    old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
-    imported = next((name for name, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
-    if imported is not None:
-        raise refuse(f"'{imported}' is imported: it cannot be recreated here")
-    made = program if device is None else _moved(program, names, device)
-    change = pieces.lead(there, made, names)
-    return replace(change, carries=tuple(_carries(change, pieces.named(there, names)))) if keep_bytes else change
+    if kind == "allocation":
+        return _allocation(program, name)
+    return {mapping.memory for mapping in mappings_of(program, name)}
 
 
 def _allocation(program: Program, name: str) -> set[str]:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from hipplan.errors import suggest_or_list
 from hipplan.language.budget import LIMITS
-from hipplan.program import steps
+from hipplan.program import patterns, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
-from hipplan.units import SizeError, format_size, parse_size
+from hipplan.units import SizeError, format_size, full_size, parse_size
 
 Size = int | str
 AnyStep = TypeVar("AnyStep", bound=steps.Step)
@@ -36,14 +35,14 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
     room = find(program, steps.Reserve, name).size
     if count * chunk > room:
         raise refuse(
-            f"'{name}' cannot grow to {format_size(count * chunk)}: it reserves {format_size(room)}",
-            why=f"{format_size(region.mapped)} are mapped, in chunks of {format_size(chunk)}",
+            f"'{name}' cannot grow to {full_size(count * chunk)}: it reserves {full_size(room)}",
+            why=f"{full_size(region.mapped)} are mapped, in chunks of {full_size(chunk)}",
             hint=f"write reserve: {format_size(count * chunk)} into the plan, then apply it again",
         )
     if count > max(CHUNKS_MAX, len(region.chunks)):
         raise refuse(
-            f"'{name}' cannot grow to {format_size(count * chunk)}: that would be {count:,} chunks",
-            why=f"each chunk of {format_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
+            f"'{name}' cannot grow to {full_size(count * chunk)}: that would be {count:,} chunks",
+            why=f"each chunk of {full_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
             hint="write a larger chunk: into the plan, then apply it again",
         )
     return _with_chunks(program, resized(region, count))
@@ -103,7 +102,7 @@ def require(program: Program, name: str, *kinds: str) -> str:
             raise refuse_asleep(name)
         return kind
     known = [resource.name for resource in program.resources if resource.kind in kinds]
-    raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
+    raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=patterns.hint(name, known))
 
 
 def require_unsealed(program: Program, mapping: str) -> None:

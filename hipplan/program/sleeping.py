@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hipplan.errors import ApplyError, suggest_or_list
-from hipplan.program import contents, pieces, sealing, steps
+from hipplan.errors import ApplyError
+from hipplan.program import contents, patterns, pieces, sealing, steps
 from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import Part, staging_of
@@ -18,14 +18,14 @@ from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
+from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of, unmovable
 from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
 
 Units = Mapping[str, Sequence[str]]
 """A name that the caller passed -> its allocations."""
 
-_KINDS = ("region", "reservation", "mapping", "allocation")
+KINDS = ("region", "reservation", "mapping", "allocation")
 _WITH_THEIR_ADDRESSES = {
     "device": "memory of hipMalloc is freed only together with its addresses",
     "managed": "memory of hipMallocManaged is freed only together with its addresses",
@@ -190,8 +190,8 @@ def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
     units: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
-            several = (name for name, resource in known.items() if resource.kind in _KINDS)
-            raise refuse(f"there is no '{name}' that could sleep", hint=suggest_or_list(name, several))
+            several = (name for name, resource in known.items() if resource.kind in KINDS)
+            raise refuse(f"there is no '{name}' that could sleep", hint=patterns.hint(name, several))
         _require_whole(known[name], program)
         if known[name].kind == "allocation":
             units[name] = [name]
@@ -213,26 +213,50 @@ def _require_whole(resource: Resource, program: Program) -> None:
         raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
 
 
+def able(program: Program, to: str) -> tuple[str, ...]:
+    """The regions and allocations that are awake and can sleep. to: as in falls_asleep()."""
+    awake = [
+        resource.name
+        for resource in program.resources
+        if resource.kind in ("region", "allocation") and not resource.asleep and not resource.inside
+        and "#" not in resource.name and resource.name not in program.parts
+    ]  # fmt: skip
+    units = {name: memory for name, memory in _units(program, awake).items() if memory}
+    refused = {name for name, _ in _unable(program, units)}
+    able = {name: memory for name, memory in units.items() if name not in refused}
+    lost = set() if to == DROP else unmovable(program, (each for memory in able.values() for each in memory))
+    return tuple(name for name, memory in able.items() if lost.isdisjoint(memory))
+
+
 def _require_able(program: Program, units: Units) -> None:
     """Raises ApplyError (HP440): this memory cannot be freed by itself."""
+    for _, error in _unable(program, units):
+        raise error
+
+
+def _unable(program: Program, units: Units) -> Iterator[tuple[str, ApplyError]]:
+    """The names whose memory cannot be freed by itself, and why (HP440)."""
     kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
     made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
     for name, allocations in units.items():
         if name in program.shared:
             why = "other ranks of this node map it, which keeps its memory allocated"
-            raise cannot_sleep(
-                name, why, "close the layout and apply the plan again, or put it into a region of its own"
+            yield (
+                name,
+                cannot_sleep(
+                    name, why, "close the layout and apply the plan again, or put it into a region of its own"
+                ),
             )
         if kinds[name] in _WITH_THEIR_ADDRESSES:
             hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
-            raise cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
+            yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
         for memory in allocations:
             step = made.get(memory)  # None if it sleeps already
             if isinstance(step, steps.ImportAllocation):
                 who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
-                raise cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
+                yield name, cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
             if isinstance(step, steps.CreateAllocation) and step.location != "device":
-                raise cannot_sleep(name, f"'{memory}' is host memory")
+                yield name, cannot_sleep(name, f"'{memory}' is host memory")
 
 
 def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hipplan.errors import ApplyError
 from hipplan.files.tensorfiles import Wanted
 from hipplan.program import sealing
 from hipplan.program.alterations import cannot_sleep
@@ -28,13 +29,31 @@ def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ..
 
     Raises ApplyError (HP440): no device may, or not all of them.
     """
+    places, reach = _places(program, memory)
+    return {name: _reached(name, mappings, reach) for name, mappings in places.items()}
+
+
+def unmovable(program: Program, memory: Iterable[str]) -> set[str]:
+    """The allocations that movable() refuses."""
+    places, reach = _places(program, memory)
+    refused = set()
+    for name, mappings in places.items():
+        try:
+            _reached(name, mappings, reach)
+        except ApplyError:
+            refused.add(name)
+    return refused
+
+
+def _places(program: Program, memory: Iterable[str]) -> tuple[dict[str, list[Resource]], Memory]:
+    """The mappings of each allocation, and who reaches them once everything is unsealed."""
     opened = sealing.all_open(program)
     reach = Memory(opened.resources, program.devices, machine=program.measured)
     places: dict[str, list[Resource]] = {name: [] for name in memory}
     for resource in opened.resources:
         if resource.memory in places:
             places[resource.memory].append(resource)
-    return {name: _reached(name, mappings, reach) for name, mappings in places.items()}
+    return places, reach
 
 
 def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
 from hipplan.language.host import HOST
-from hipplan.units import format_size
+from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -106,7 +106,7 @@ class CreateAllocation(Step):
     def describe(self) -> str:
         node = f"NUMA node {self.device}"
         where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
-        return f"{format_size(self.size)} on {where}" + ", for RDMA" * self.rdma
+        return f"{short_size(self.size)} on {where}" + ", for RDMA" * self.rdma
 
 
 @step_data
@@ -126,8 +126,8 @@ class ImportAllocation(Step):
 
     def describe(self) -> str:
         if self.rank >= 0:
-            return f"{format_size(self.size)} of rank {self.rank} on {self.holder}"
-        return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
+            return f"{short_size(self.size)} of rank {self.rank} on {self.holder}"
+        return f"{short_size(self.size)} from the caller's descriptor '{self.bind}'"
 
 
 @step_data
@@ -146,7 +146,7 @@ class Reserve(Step):
 
     def describe(self) -> str:
         at = f" at {self.address:#x}" + ("" if self.exact else " if free") if self.address else ""
-        return f"{format_size(self.size)} of addresses{at}"
+        return f"{short_size(self.size)} of addresses{at}"
 
 
 @step_data
@@ -160,7 +160,7 @@ class Map(Step):
     asked: int
 
     def describe(self) -> str:
-        return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
+        return f"{short_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
 
 
 @step_data
@@ -200,7 +200,7 @@ class CreateDeviceBuffer(Step):
     size: int
 
     def describe(self) -> str:
-        return f"{format_size(self.size)} on device {self.device}"
+        return f"{short_size(self.size)} on device {self.device}"
 
 
 @step_data
@@ -220,7 +220,7 @@ class CreatePinnedBuffer(Step):
 
     def describe(self) -> str:
         place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"
-        return f"{format_size(self.size)} on {place}, device {self.device} current"
+        return f"{short_size(self.size)} on {place}, device {self.device} current"
 
 
 @step_data
@@ -244,7 +244,7 @@ class RegisterBuffer(Step):
     def describe(self) -> str:
         fresh = f"fresh on NUMA node {self.numa_node}" if self.numa_node >= 0 else "fresh"
         origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else fresh
-        return f"{format_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
+        return f"{short_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
 
 
 @step_data
@@ -257,7 +257,7 @@ class CreateManagedBuffer(Step):
     """global, host or single."""
 
     def describe(self) -> str:
-        return f"{format_size(self.size)} for host and devices"
+        return f"{short_size(self.size)} for host and devices"
 
 
 @step_data
@@ -270,7 +270,7 @@ class Advise(Step):
 
     def describe(self) -> str:
         whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{self.advice} ({whom}), {format_size(self.size)} at +{format_size(self.offset)}"
+        return f"{self.advice} ({whom}), {short_size(self.size)} at +{format_size(self.offset)}"
 
 
 @step_data
@@ -286,7 +286,7 @@ class Prefetch(Step):
 
     def describe(self) -> str:
         to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{format_size(self.size)} at +{format_size(self.offset)} to {to}"
+        return f"{short_size(self.size)} at +{format_size(self.offset)} to {to}"
 
 
 @step_data

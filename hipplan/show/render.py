@@ -21,7 +21,7 @@ from hipplan.program.resources import Resource
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.render_json import visibility
 from hipplan.show.tables import console, fitted_table
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, short_size
 
 if TYPE_CHECKING:
     from hipplan.layout.layout import Layout
@@ -152,8 +152,8 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
             resource.name,
             resource.kind,
             ", ".join(device for device, _ in resource.held_by) or resource.device,
-            format_size(resource.asked) if sized else "",
-            format_size(resource.size) if sized else "",
+            short_size(resource.asked) if sized else "",
+            short_size(resource.size) if sized else "",
         ]
         if layout:
             row.append("" if resource.asleep else _address(layout[resource.name]))
@@ -208,8 +208,8 @@ def ranks_table(programs: Sequence[Program]) -> str:
     for program in programs:
         own = {name: ordinal for name, ordinal in program.devices.items() if RANK_SIGN not in name}
         devices = ", ".join(f"{name} is device {ordinal}" for name, ordinal in own.items())
-        taken = format_size(sum(program.bytes_by_device().values()))
-        maps = ", ".join(f"{name} ({format_size(program.regions[name].mapped)})" for name in program.parts)
+        taken = short_size(sum(program.bytes_by_device().values()))
+        maps = ", ".join(f"{name} ({short_size(program.regions[name].mapped)})" for name in program.parts)
         steps = str(len(from_nothing(program).all_steps))
         rows.append([str(program.rank.rank), str(program.rank.node), devices, taken, steps, maps])
     return fitted_table(columns, rows)

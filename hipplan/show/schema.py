@@ -62,18 +62,23 @@ def plan_schema() -> dict[str, Any]:
             properties["each"] = {"$ref": "#/$defs/Each"}
     schema["properties"]["include"] = _INCLUDE
     definitions |= {"Expression": _EXPRESSION, "Domain": _DOMAIN, "Each": _EACH}
-    return {"$schema": _DIALECT, "title": "hipplan plan, version 1", **_without(schema, "title")}
+    return {**_head("plan"), "title": "hipplan plan, version 1", **_without(schema, "title")}
 
 
 def machine_schema() -> dict[str, Any]:
     """The schema of a machine profile."""
     models = {model.__name__: model for model in (MachineDevice, Link, Mesh, NumaNode, Limits, SourceNote)}
-    return schema_of(Machine, models, "hipplan machine profile")
+    return schema_of(Machine, models, "machine", "hipplan machine profile")
 
 
-def schema_of(root: type[BaseModel], models: dict[str, Any], title: str) -> dict[str, Any]:
+def schema_of(root: type[BaseModel], models: dict[str, Any], name: str, title: str) -> dict[str, Any]:
     """The schema of a document that is written without expressions. models: of the objects in it, by name."""
-    return {"$schema": _DIALECT, "title": title, **_without(_described(root, models), "title")}
+    return {**_head(name), "title": title, **_without(_described(root, models), "title")}
+
+
+def _head(name: str) -> dict[str, Any]:
+    """The dialect, and a name that is the same wherever the schema is stored: other schemas may refer to it."""
+    return {"$schema": _DIALECT, "$id": f"urn:hipplan:{name}:1"}
 
 
 def _described(root: type[BaseModel], models: dict[str, Any]) -> dict[str, Any]:

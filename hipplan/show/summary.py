@@ -17,10 +17,10 @@ from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.tables import fitted_table
-from hipplan.units import about_size, format_size
+from hipplan.units import about_size, format_size, short_size
 
 ROWS_MAX = 60
-"""More rows than these are summed up."""
+"""More rows than these are grouped."""
 FAMILIES_MAX = 4
 """More names than these are counted."""
 _BAR_WIDTH = 30
@@ -207,14 +207,14 @@ def tensors_table(resources: Iterable[Resource]) -> str:
             shape = "x".join(map(str, resource.shape))
             device = ", ".join(device for device, _ in resource.held_by) or resource.device
             rows.append(
-                (resource.name, format_size(resource.offset), resource.dtype, shape, format_size(resource.size), device)
+                (resource.name, format_size(resource.offset), resource.dtype, shape, short_size(resource.size), device)
             )
     return fitted_table(columns, rows)
 
 
 def left_out(rows: int) -> str:
     """The line below a summary."""
-    return f"{counted(rows, 'row')} summed up; --all shows each, --grep NAME those with a name"
+    return f"{counted(rows, 'row')} are grouped. Show all: --all; some: --grep NAME"
 
 
 def _grouped(rows: Iterable[_Row], key: Callable[[_Row], tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Row]]]:
@@ -250,4 +250,4 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _short(size: int) -> str:
-    return about_size(size).removeprefix("about ")
+    return short_size(size)

@@ -16,6 +16,8 @@ from hipplan.errors import printable
 from hipplan.show.colours import wanted
 
 _GAP = "  "
+_NAME, _NAMES = "name", "names"
+"""The titles of columns whose names are never folded: people search for them, and copy them."""
 _NARROW, _WIDE = 12, 200
 """No column is folded to less than _NARROW; without a width, no cell is padded to more than _WIDE."""
 
@@ -36,7 +38,8 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """The rows under their titles. A column whose title begins with > is aligned right and never folded.
+    """The rows under their titles. A column whose title begins with > is aligned right and never folded,
+    nor is a name.
 
     width: of the terminal; None: unlimited. If the table is wider, its widest columns are folded.
     """
@@ -55,7 +58,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     rule = _GAP.join(line * w for w in widths)
     lines = [form.format(*titles), rule if width is None else rule[:width]]
     for row in rows:
-        lines += [form.format(*line) for line in _folded(row, widths)] if folded else [form.format(*row)]
+        lines += [form.format(*line) for line in _folded(row, widths, titles)] if folded else [form.format(*row)]
     return "\n" + "\n".join(printable(line).rstrip() for line in lines) + "\n"
 
 
@@ -72,7 +75,7 @@ def _line_of(encoding: str | None) -> str:
 def _narrow(widths: list[int], titles: Sequence[str], right: Sequence[bool], room: int) -> bool:
     """Narrow the widest columns until all fit, if possible. Returns whether any was narrowed."""
     least = [
-        w if ragged else min(w, max(len(title), _NARROW))
+        w if ragged or title == _NAME else min(w, max(len(title), _NARROW))
         for w, title, ragged in zip(widths, titles, right, strict=True)
     ]
     before = list(widths)
@@ -82,13 +85,16 @@ def _narrow(widths: list[int], titles: Sequence[str], right: Sequence[bool], roo
     return widths != before
 
 
-def _folded(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
+def _folded(row: Sequence[str], widths: Sequence[int], titles: Sequence[str]) -> list[tuple[str, ...]]:
     """The lines of one row."""
     if all(len(cell) <= w for cell, w in zip(row, widths, strict=True)):
         return [tuple(row)]
     from textwrap import wrap
 
-    cells = [wrap(cell, max(w, 1), break_on_hyphens=False) for cell, w in zip(row, widths, strict=True)]
+    cells = [
+        wrap(cell, max(w, 1), break_on_hyphens=False, break_long_words=title != _NAMES)
+        for cell, w, title in zip(row, widths, titles, strict=True)
+    ]
     return list(zip_longest(*cells, fillvalue=""))
 
 

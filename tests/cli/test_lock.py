@@ -232,7 +232,8 @@ def test_the_command_locks_checks_and_applies(tmp_path: Path, hipplan: Run) -> N
     assert not (tmp_path / "-").exists()
     for line in ("  own: 0x690000000000", "  kv.1: 5001216", "pci: '0000:02:00.0'"):  # measured: it knows more
         assert line in shown.stdout
-    assert hipplan("lock", plan, "--machine", "sim-2", "--check", file).returncode == 0
+    same = hipplan("lock", plan, "--machine", "sim-2", "--check", file)
+    assert (same.returncode, same.stdout) == (0, f"{file} is up to date\n")
     assert hipplan("lock", plan, "--machine", "mi300x-8", "--check", file).returncode == 3
     changed = hipplan("lock", plan, "--machine", "sim-2", "--check", file, "--var", "chunks=3")
     assert changed.returncode == 2
@@ -300,7 +301,7 @@ def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locke
 
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "HP320"
-    sizes = "takes 6836KiB, 7000000B asked; 4884KiB locked"
+    sizes = "takes 6836KiB, 7MB asked; 4884KiB locked"
     assert diagnostic.notes[:2] == (f"differs: 'kv.0' {sizes}", f"differs: 'kv.1' {sizes}")
     assert "differs: 'own' is not there; 2MiB locked" in diagnostic.notes
     assert "differs: 'new' takes 2MiB, 2MiB asked; not locked" in diagnostic.notes

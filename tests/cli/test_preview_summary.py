@@ -30,7 +30,7 @@ def test_a_large_plan_is_summed_up_and_nothing_is_left_out_of_the_sums(hipplan: 
     assert sum(calls.values()) == len(report["steps"])
     assert "rank.3  region  gpu.3       1  723 tensors, 1 mapping" in shown
     rows = len(report["steps"]) + len(report["resources"])
-    assert f"{rows} rows summed up; --all shows each" in shown
+    assert f"{rows} rows are grouped. Show all: --all; some: --grep NAME" in shown
 
 
 def test_sixty_rows_are_shown_and_one_more_is_not(hipplan: Run, tmp_path: Path) -> None:
@@ -38,13 +38,13 @@ def test_sixty_rows_are_shown_and_one_more_is_not(hipplan: Run, tmp_path: Path) 
         plan = plan_of(tmp_path, f"allocations: {{a: {{device: gpu.0, size: 4KiB, count: {count}}}}}\n")
         shown = hipplan("preview", plan, "--machine", "sim-2").stdout
 
-        assert ("summed up" in shown, "a.29 " in shown) == (summed, not summed)
+        assert ("are grouped" in shown, "a.29 " in shown) == (summed, not summed)
 
 
 def test_all_shows_every_row(hipplan: Run) -> None:
     shown = hipplan("preview", LLAMA, "--machine", "mi300x-8", "--all").stdout
 
-    assert "summed up" not in shown
+    assert "are grouped" not in shown
     assert len(re.findall(r"^rank\.\d\.\S+ +tensor ", shown, re.M)) == 8 * 723
     assert len(re.findall(r"^ +\d+  hipMemMap ", shown, re.M)) == 136
 
@@ -116,7 +116,7 @@ def test_a_large_difference_is_summed_up_too(hipplan: Run) -> None:
     some = hipplan(*line, "--grep", "rank.3").stdout
 
     assert re.search(r"^\+ +16  region +rank\.\*, kv\.\*$", summed, re.M)
-    assert "summed up" in summed
+    assert "are grouped" in summed
     assert len(re.findall(r"^\+  region", everything, re.M)) == 16
     assert re.findall(r"^[+~-]  \w+ +(\S+)", some, re.M) == ["rank.3"]
     assert hipplan(*line, "--detailed-exitcode", "--grep", "nothing-like-it").returncode == 6

@@ -77,7 +77,7 @@ def test_one_exit_code_for_all(tmp_path: Path, hipplan: Run) -> None:
 
     assert hipplan("validate", good, "--machine", "sim-2").returncode == 0
     assert hipplan("validate", large, good, "--machine", "sim-2").returncode == 3
-    for format in ("text", "json", "github", "sarif"):  # noqa: A001
+    for format in ("text", "json", "github", "sarif", "junit", "gitlab"):  # noqa: A001
         done = hipplan("validate", large, invalid, good, "--machine", "sim-2", "--format", format)
         assert done.returncode == 2
 
@@ -194,6 +194,6 @@ def test_with_only_plans_what_is_no_plan_is_skipped(tmp_path: Path, hipplan: Run
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / 'plan.yaml'}: good\n", "")
     assert by_hand.returncode == 2
     assert "the document needs the key 'hipplan'" in by_hand.stderr
-    for form in ("text", "json", "github", "sarif"):
+    for form in ("text", "json", "github", "sarif", "junit", "gitlab"):
         assert hipplan("validate", "--only-plans", "--format", form, *others).returncode == 0
     assert hipplan("validate", "--only-plans", tmp_path / "missing.yaml", tmp_path / "plan.yaml").returncode == 2

@@ -228,9 +228,11 @@ def test_wrong_usage_exits_2_with_a_sentence(arguments: list[str], hipplan: Run)
 
 
 def test_help_names_every_verb_and_each_verb_has_help(hipplan: Run) -> None:
-    from hipplan.cli.main import VERBS
+    from hipplan.cli.main import GROUPS, VERBS
 
     result = hipplan("--help")
+    assert sorted(verb for group in GROUPS.values() for verb in group) == sorted(VERBS)
+    assert all(f"\n\n{heading}:\n" in result.stdout for heading in GROUPS)
 
     assert result.returncode == 0
     for verb in VERBS:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ import pytest
 import hipplan
 from tests.conftest import ROOT
 from tests.integrations.test_pictures_in_a_browser import PATIENCE_MS, browser  # noqa: F401
+from tools.site import web_address
 
 
 class Page(HTMLParser):
@@ -101,6 +103,34 @@ def test_every_public_name_is_in_the_reference(pages: dict[Path, Page]) -> None:
     assert set(hipplan.__all__) - described == {"machine"}
     assert "hipplan.machines.profiles.load_machine" in reference.anchors
     assert {f"hipplan.layout.layout.Layout.{name}" for name in ("update", "draw", "fill", "sleep")} <= reference.anchors
+
+
+def test_no_block_of_code_is_broken(site: Path) -> None:
+    """A fence that the site's Markdown does not understand is shown as text, and a strict build does not say so."""
+    broken = [path.name for path in site.glob("*.html") if "```" in path.read_text("utf-8")]
+
+    assert broken == []
+
+
+def test_the_reference_shows_public_names_alone(site: Path) -> None:
+    shown = re.sub(r"<[^>]*>", "", (site / "api.html").read_text("utf-8"))
+
+    assert "machine(machine:" in "".join(shown.split())
+    assert not re.search(r"load_machine\b(?!\.)|\b_[A-Z]{3,}", shown)
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://github.com/someone/hipplan.git", "https://github.com/someone/hipplan"),
+        ("git@gitlab.example.org:group/hipplan.git", "https://gitlab.example.org/group/hipplan"),
+        ("ssh://git@host.example:2222/group/hipplan", "https://host.example/group/hipplan"),
+        ("/srv/git/hipplan", ""),
+        ("", ""),
+    ],
+)
+def test_the_link_to_the_repository_is_where_the_clone_is_from(remote: str, address: str) -> None:
+    assert web_address(remote) == address
 
 
 def test_the_pictures_are_there(pages: dict[Path, Page]) -> None:

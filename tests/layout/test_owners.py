@@ -90,7 +90,7 @@ def test_the_order_in_which_it_is_written_does_not_matter() -> None:
     ("change", "code", "expected"),
     [
         ({"access": {"others": "r"}}, "HP107", "add owner: rw"),
-        ({"access": {"owner": "w"}}, "HP104", "write rw"),
+        ({"access": {"owner": "w"}}, "HP104", "write r or rw"),
         ({"access": {"ownr": "rw"}}, "HP201", "did you mean 'owner'"),
         ({"devices": None, "access": {"owner": "rw", "others": "r"}}, "HP107", "name the devices"),
         ({"devices": None, "device": "gpu.1", "access": OWNERS}, "HP107", "access: {owner: rw, gpu.1: r}"),

@@ -143,7 +143,7 @@ def flags_of(capsule: object) -> int:
     ("name", "message"),
     [
         ("nobody[0]", "gives no device access"),
-        ("shared", "addresses but no memory"),
+        ("shared", r"addresses but no memory of its own; name a mapping: shared\[0\]$"),
         ("block", "has no address: it is of the kind allocation"),
         ("copy", "has no address: it is of the kind stream"),
     ],

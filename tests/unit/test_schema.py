@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan.errors import HipplanError
+from hipplan.experiment.schema import experiment_schema
 from hipplan.language.loader import load
 from hipplan.machines.profiles import machine_names
 from hipplan.show.schema import machine_schema, plan_schema
@@ -49,8 +50,14 @@ def test_the_generated_files_are_current() -> None:
 
 
 def test_the_schemas_are_schemas() -> None:
-    for schema in (SCHEMA, machine_schema()):
+    for schema in (SCHEMA, machine_schema(), experiment_schema()):
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_each_schema_has_a_name_of_its_own() -> None:
+    names = [schema["$id"] for schema in (SCHEMA, machine_schema(), experiment_schema())]
+
+    assert names == ["urn:hipplan:plan:1", "urn:hipplan:machine:1", "urn:hipplan:experiment:1"]
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))

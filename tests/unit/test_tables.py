@@ -29,6 +29,16 @@ def test_on_a_terminal_every_line_fits_and_no_word_is_lost() -> None:
         assert lines[3].startswith("   1  weights  access of")
 
 
+def test_a_name_is_never_folded() -> None:
+    names = [f"model.layers.{number}.block_sparse_moe.experts.7.w2.weight" for number in range(3)]
+    rows = [("1", name, "access of gpu.0, gpu.1, gpu.2 and gpu.3 for reading and writing") for name in names]
+    narrow = table(COLUMNS, rows, 80)
+    families = table((">count", "names"), [("3", " ".join(names))], 60)
+
+    assert all(name in narrow for name in names)
+    assert all(name in families for name in names)
+
+
 def test_where_even_folding_does_not_help_the_rule_is_no_longer_than_a_line() -> None:
     lines = table(COLUMNS, ROWS, 10).splitlines()
 

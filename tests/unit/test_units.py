@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hipplan.units import SizeError, about_size, format_size, parse_size, round_up
+from hipplan.units import SizeError, about_size, format_size, full_size, parse_size, round_up, short_size
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,33 @@ def test_what_is_no_size_says_what_to_write(text: int | str, hint: str) -> None:
 @given(st.integers(0, 2**64 - 1))
 def test_a_formatted_size_reads_back(size: int) -> None:
     assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "exact", "short", "full"),
+    [
+        (100_000_000, "100MB", "100MB", "100MB"),
+        (1000, "1000B", "1000B", "1000B"),
+        (12345, "12345B", "12.1KiB", "12.1KiB (12,345 bytes)"),
+        (100_000_001, "100000001B", "95.4MiB", "95.4MiB (100,000,001 bytes)"),
+        (999_960 * 2**20 // 1000, "1048534056B", "1000MiB", "1000MiB (1,048,534,056 bytes)"),
+        (724996 * 2**20, "724996MiB", "708.0GiB", "708.0GiB (760,213,405,696 bytes)"),
+    ],
+)
+def test_a_size_is_short_in_a_table_exact_in_a_plan_and_both_in_details(
+    size: int, exact: str, short: str, full: str
+) -> None:
+    assert (format_size(size), short_size(size), full_size(size)) == (exact, short, full)
+
+
+@given(st.integers(0, 2**63))
+def test_a_short_size_has_at_most_four_digits_and_is_near(size: int) -> None:
+    short = short_size(size)
+
+    assert re.fullmatch(r"[0-9.]{1,5}[KMGTP]?i?B", short)
+    assert sum(map(str.isdigit, short)) <= 4
+    number, unit = re.findall(r"[0-9.]+|[A-Za-z]+", short)
+    assert abs(float(number) * parse_size(f"1{unit}") - size) <= max(1, size) / 10
 
 
 @given(st.text(max_size=60))

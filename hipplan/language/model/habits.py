@@ -31,7 +31,8 @@ _VALUES = {
     **dict.fromkeys(("gpu", "hbm", "vram", "cuda", "hip"), "device"),
     **dict.fromkeys(("host", "cpu", "page_locked", "pagelocked"), "pinned"),
     **dict.fromkeys(("unified", "uvm", "shared"), "managed"),
-    **dict.fromkeys(("w", "wr", "write", "readwrite", "read_write", "read-write", "all"), "rw"),
+    **dict.fromkeys(("w", "on", "yes", "true"), "r or rw"),
+    **dict.fromkeys(("wr", "write", "readwrite", "read_write", "read-write", "all"), "rw"),
     **dict.fromkeys(("read", "ro", "readonly", "read_only", "read-only"), "r"),
     "set_read_mostly": "read_mostly",
     "set_preferred_location": "preferred_location",
@@ -48,6 +49,7 @@ _ADDED = {
     "device": "device: gpu.0",
     "peer": "peer: gpu.1",
 }
+SPACE_AFTER_COLON = "put a space after the colon"
 _BOUNDS = {
     "ge": "must be at least {}",
     "le": "must be at most {}",
@@ -59,6 +61,9 @@ _BOUNDS = {
 def meant_key(name: str, known: Iterable[str], beside: Container[Hashable]) -> str:
     """The hint for a key that does not exist, given the keys that are written; empty if there is none."""
     keys = set(known)
+    key, colon, value = name.partition(":")
+    if colon and key in keys:
+        return f"{SPACE_AFTER_COLON}: {key}: {value}".rstrip()
     if re.match(r"[0-9]", name):
         return "inside braces a comma ends a value: write 1.5GiB with a point"
     meant = next((key for key in _KEYS.get(name, ()) if key in keys), "")
@@ -70,7 +75,7 @@ def meant_key(name: str, known: Iterable[str], beside: Container[Hashable]) -> s
 def meant_value(value: object, known: Iterable[str]) -> str:
     """The same for a value that is not one of the choices."""
     meant = _VALUES.get(str(value).lower(), "")
-    return f"write {meant}" if meant in set(known) else ""
+    return f"write {meant}" if meant and set(meant.split(" or ")) <= set(known) else ""
 
 
 def added(key: str) -> str:

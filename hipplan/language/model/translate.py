@@ -15,9 +15,11 @@ from hipplan.errors import Diagnostic, Span, suggest
 from hipplan.language.budget import LIMITS
 from hipplan.language.findings import Findings
 from hipplan.language.kinds import beginning
-from hipplan.language.model.habits import added, bounds, meant_key, meant_value
+from hipplan.language.model.forms import FORMS, WRITTEN
+from hipplan.language.model.habits import SPACE_AFTER_COLON, added, bounds, meant_key, meant_value
 from hipplan.language.model.places import Path, fields_of, kinds_of, place_at
-from hipplan.plain import called, meant_variable, shown
+from hipplan.language.model.unindented import Unindented
+from hipplan.plain import called, meant_variable, odd_space, shown
 
 SpanOf = Callable[..., "Span | None"]
 
@@ -38,45 +40,6 @@ REFUSED_VALUES = {
         "managed",
     ): "allocations of type managed need HIP 7.15; use a buffer of kind managed",
 }
-_FORMS = {
-    "inside": "write it as module:function",
-    "pci": 'write it as "0000:c1:00.0"',
-    "uuid": "write it as `hipplan machine` shows it",
-    "hip": 'write it as ">=6.1" or ">=6.1,<8"',
-    "arch": "write it as gfx942",
-    "file": "write it as data/weights.bin",
-    "hip_version": 'write it as "7.2.53211", in quotes',
-}
-_WRITTEN = {
-    "access": "access: {gpu.0: rw}",
-    "advice": "advice: [{advise: read_mostly}]",
-    "anonymous": "anonymous: {size: 4MiB}",
-    "attach_to": "attach_to: {stream: name}",
-    "include": "include: [other.yaml]",
-    "mappings": "mappings: [{allocation: name}]",
-    "peers": "peers: all, or peers: [{device: gpu.0, peer: gpu.1}]",
-    "prefetch": "prefetch: [{to: gpu.0}]",
-    "range": "range: {at: 0, size: 4MiB}",
-    "requires": 'requires: {hip: ">=6.1"}',
-    "shape": "shape: [16, 256]",
-    "tensors": "tensors: {name: {dtype: bf16, shape: [16, 256]}}",
-    "vars": "vars: {layers: 80}",
-    "devices": "devices: {gpu: {count: 2}}",
-    "allocations": "allocations: {name: {size: 1GiB}}",
-    "reservations": "reservations: {name: {mappings: [{allocation: name}]}}",
-    "regions": "regions: {name: {size: 1GiB}}",
-    "buffers": "buffers: {name: {kind: pinned, size: 1MiB}}",
-    "streams": "streams: {name: {device: gpu.0}}",
-    "contents": "contents: {name: {value: 0}}",
-    "vary": "vary: {size: [64MiB, 1GiB]}",
-    "env": "env: {HSA_XNACK: [0, 1]}",
-    "only": "only: [{size: 64MiB}]",
-    "not": "not: [{size: 64MiB}]",
-    "measure": "measure: [copy, latency]",
-    "run": "run: [./stream, --times, 20]",
-    "metrics": "metrics: {bandwidth: 'Triad: (\\S+) GB/s'}",
-}
-"""How lists and mappings are written, for who wrote something else."""
 _TYPES = {
     "int_type": "an integer",
     "float_type": "a number",
@@ -123,6 +86,7 @@ def translate(
         return [_their_number(error, data, span)]
     findings = Findings()
     is_strange = _is_strange(data, model)
+    unindented = Unindented(model, data)
     repeated: dict[object, Diagnostic] = {}
     reported: set[tuple[Path, str, str]] = set()
     for number, details in enumerate(error.errors(include_url=False)):
@@ -130,6 +94,10 @@ def translate(
             findings.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
             break
         path, at_key = path_in(data, details["loc"])
+        if unindented.has(path):
+            if (about := unindented.diagnostic(path, span)) is not None:
+                findings.add(about)
+            continue
         if is_unknown(path) or (is_strange and len(path) == 1 and details["type"] == _UNKNOWN):
             continue
         where = span(path)
@@ -146,7 +114,8 @@ def translate(
         diagnostic = problem.diagnostic(known, elsewhere, _below(data, path[:-1]) if known else ())
         if key is not None:
             repeated[key] = diagnostic
-        new = [(path, diagnostic)]
+        # A key that is there, with a space that is missing or odd, is reported as unknown.
+        new = [] if problem.is_misspelt(_below(data, problem.owner)) else [(path, diagnostic)]
         if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
             known = [*_fields_of_any(model, path), *more_keys(path)]
             for key in (key for key in problem.given if key not in known):
@@ -231,14 +200,42 @@ class _Problem:
     def name(self) -> str:
         return _named(self.path) if self.path else "the document"
 
+    @property
+    def owner(self) -> Path:
+        """The path of the object that lacks a key."""
+        return self.path if self.kind == "union_tag_not_found" else self.path[:-1]
+
+    @property
+    def missing(self) -> str:
+        """The key that is missing; empty if this is about something else."""
+        if self.kind == "union_tag_not_found":
+            return _unquoted(self.context["discriminator"])
+        return self.name if self.kind == "missing" else ""
+
+    def is_misspelt(self, beside: Any) -> bool:
+        """Whether a key that is missing stands there as `kind:device` or with a no-break space. beside: the owner."""
+        if not (missing := self.missing) or not isinstance(beside, dict):
+            return False
+        return any(
+            isinstance(key, str) and (key.startswith(f"{missing}:") or (odd_space(key)[1] and missing in key))
+            for key in beside
+        )
+
     def diagnostic(self, known: list[str], elsewhere: dict[str, str], beside: Container[Hashable]) -> Diagnostic:
         """known: keys to choose from, where this is about one that does not exist; elsewhere: those of other kinds of
         the same noun, with the kinds; beside: those that are written there."""
+        diagnostic = self._diagnostic(known, elsewhere, beside)
+        is_key = self.at_key or self.kind == _UNKNOWN
+        written = self.name if is_key else self.context.get("tag", self.given)
+        _, hint = odd_space(written) if isinstance(written, str) else (-1, "")
+        return replace(diagnostic, hint=hint) if hint else diagnostic
+
+    def _diagnostic(self, known: list[str], elsewhere: dict[str, str], beside: Container[Hashable]) -> Diagnostic:
         if self.kind in CODES:
             return self._ours()
         if self.kind == _UNKNOWN:
             return self._unknown_key(known, elsewhere, beside)
-        if self.kind in ("missing", "union_tag_not_found"):
+        if self.missing:
             return self._missing()
         if self.kind in ("literal_error", "union_tag_invalid"):
             return self._not_a_choice()
@@ -266,9 +263,7 @@ class _Problem:
         return Diagnostic("HP101", f"there is no key '{self.name}' here", where, hint=hint)
 
     def _missing(self) -> Diagnostic:
-        at_object = self.kind == "union_tag_not_found"
-        missing = _unquoted(self.context["discriminator"]) if at_object else self.name
-        owner = self.path if at_object else self.path[:-1]
+        missing, owner = self.missing, self.owner
         of = f"'{_named(owner)}'" if owner else "the document"
         return Diagnostic("HP102", f"{of} needs the key '{missing}'", self.span(owner, key=True), hint=added(missing))
 
@@ -279,7 +274,8 @@ class _Problem:
             value = self.context["tag"]
         where, written = self.span(path), shown(value)
         known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
-        hint = meant_value(value, known) or suggest(value, known) or f"one of {', '.join(known)}"
+        only = f"write {path[-1]}: {known[0]}" if len(known) == 1 else ""
+        hint = meant_value(value, known) or suggest(value, known) or only or f"one of {', '.join(known)}"
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
         code = "HP109" if reason else "HP104"
         written = f"'{written}'" if isinstance(value, str) else written  # 'read', not read
@@ -296,10 +292,10 @@ class _Problem:
             summary = f"{subject} must be {_TYPES[self.kind]}, not {called(self.given)}"
             return Diagnostic("HP103", summary, where, hint=self._type_hint())
         if self.kind == "string_pattern_mismatch":
-            hint = _FORMS.get(self.name, "")
+            hint = FORMS.get(self.name, "")
             return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
         if self.kind == "string_too_short" and not self.given:
-            return Diagnostic("HP105", f"'{self.name}' cannot be empty", where, hint=_FORMS.get(self.name, ""))
+            return Diagnostic("HP105", f"'{self.name}' cannot be empty", where, hint=FORMS.get(self.name, ""))
         if bound := bounds(self.context):
             return Diagnostic("HP105", f"'{self.name}' {bound}, not {shown(self.given)}", where)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
@@ -313,7 +309,7 @@ class _Problem:
         if field == "devices" and self.kind == "list_type":
             named = str(self.given) if isinstance(self.given, str) and self.given != "all" else "gpu.*"
             return f"write devices: [{named}]"
-        example = _WRITTEN.get(str(field), "")
+        example = WRITTEN.get(str(field), "")
         return f"write {example}" if example else ""
 
     def _type_hint(self) -> str:
@@ -322,7 +318,8 @@ class _Problem:
             wanted = {"Machine": "profile", "Experiment": "experiment"}
             return beginning(wanted.get(str(self.context.get("class_name")), "plan"))
         if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
-            return self._written()
+            joined = re.match(r"([A-Za-z_]+):(\S+)", given) if isinstance(given, str) else None
+            return f"{SPACE_AFTER_COLON}: {joined[1]}: {joined[2]}" if joined else self._written()
         if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
             return f"write the name of a device: gpu.{given}, or one of devices:, as gpu: {{ordinal: {given}}}"
         if self.kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
@@ -332,7 +329,7 @@ class _Problem:
         if self.kind == "int_type" and isinstance(given, str):
             return "remove the quotes" if _INTEGER.fullmatch(given) else meant_variable(given)
         if self.kind == "string_type" and isinstance(given, (int, float)):
-            return _FORMS.get(self.name) or "put it in quotes"
+            return FORMS.get(self.name) or "put it in quotes"
         return ""
 
 

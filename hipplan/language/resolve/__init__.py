@@ -32,7 +32,6 @@ from hipplan.language.resolve.regions import resolve_region
 from hipplan.language.resolve.unused import warn_of_unused
 
 _NOTHING: LeftOut = {}
-_ALONE = Rank()
 
 
 def resolve(
@@ -41,7 +40,7 @@ def resolve(
     budget: Budget,
     broken: frozenset[str] = frozenset(),
     left_out: LeftOut = _NOTHING,
-    rank: Rank = _ALONE,
+    rank: Rank = Rank(),
 ) -> tuple[Objects, list[Diagnostic]]:
     """(objects, errors) of a plan; with errors, only the sound objects.
 

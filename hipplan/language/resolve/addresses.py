@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from hipplan.language.objects import Path, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
-from hipplan.units import ADDRESS_SPACE, about_size, format_size
+from hipplan.units import ADDRESS_SPACE, about_size, full_size
 
-_WHY = f"a process has {format_size(ADDRESS_SPACE)} of addresses, and programs and libraries take some of them"
+_WHY = f"a process has {full_size(ADDRESS_SPACE)} of addresses, and programs and libraries take some of them"
 _HINT = "reserve less"
 
 

@@ -8,7 +8,7 @@ from hipplan.language.model import ByteRange, ManagedBuffer, RegisteredBuffer
 from hipplan.language.objects import Path, ResolvedBuffer, ResolvedStream
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names
-from hipplan.units import format_size
+from hipplan.units import full_size
 
 
 def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams: Mapping[str, ResolvedStream]) -> None:
@@ -52,11 +52,11 @@ def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -
     if part is None or part.at + (part.size or 1) <= whole:
         return
     begins_past = part.at >= whole
-    shown = f"begins at {format_size(part.at)}" if begins_past else f"ends at {format_size(part.at + (part.size or 0))}"
+    shown = f"begins at {full_size(part.at)}" if begins_past else f"ends at {full_size(part.at + (part.size or 0))}"
     names.report(
         "HP208",
         f"the range {shown}, past the end of the buffer",
         (*path, "range", "at" if begins_past else "size"),
-        why=f"the buffer has {format_size(whole)}",
+        why=f"the buffer has {full_size(whole)}",
         hint="begin earlier" if begins_past else "remove size: the range then extends to the end",
     )

@@ -10,7 +10,7 @@ from hipplan.language.host import HOST
 from hipplan.language.model import Content, Plan, RegisteredBuffer
 from hipplan.language.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
-from hipplan.units import format_size
+from hipplan.units import full_size
 
 _RIGHTS = ("none", "r", "rw")
 _HAVE_BYTES = ("buffers", "regions", "reservations")
@@ -60,7 +60,7 @@ def resolve_contents(
             _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
             size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine or a file decides it
             if size and other and size != other:
-                summary = f"'{name}' has {format_size(size)}, '{spec.copy_of}' has {format_size(other)}"
+                summary = f"'{name}' has {full_size(size)}, '{spec.copy_of}' has {full_size(other)}"
                 names.report("HP421", summary, (*path, "copy_of"), hint="a copy needs the same number of bytes")
         _check_reachable(name, "rw", buffers, access, path, names, key=True)
         _check(name, spec, dtypes[name], sizes.get(name, 0), path, names)

@@ -8,7 +8,7 @@ from hipplan.language.model import Reservation
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names, families
-from hipplan.units import format_size
+from hipplan.units import format_size, full_size
 
 
 class Mappings:
@@ -76,9 +76,9 @@ class Mappings:
     def _too_much(self, allocation: str, size: int, whole: int, path: Path) -> None:
         self._names.report(
             "HP207",
-            f"{format_size(size)} of '{allocation}' cannot be mapped",
+            f"{full_size(size)} of '{allocation}' cannot be mapped",
             (*path, "size"),
-            why=f"it has {format_size(whole)}",
+            why=f"it has {full_size(whole)}",
             hint="remove size to map all of it",
         )
 
@@ -89,9 +89,9 @@ class Mappings:
                 reported.add(mapping.path)
                 self._names.report(
                     "HP206",
-                    f"'{mapping.allocation}' ends at {format_size(end)}, past the end of '{name}'",
+                    f"'{mapping.allocation}' ends at {full_size(end)}, past the end of '{name}'",
                     (*mapping.path, "at"),
-                    why=f"the reservation has {format_size(size)}",
+                    why=f"the reservation has {full_size(size)}",
                     hint="move the mapping, or remove the size of the reservation",
                 )
 
@@ -102,9 +102,9 @@ class Mappings:
                 reported.add(mapping.path)
                 self._names.report(
                     "HP205",
-                    f"'{mapping.allocation}' at {format_size(mapping.at)} overlaps '{last.allocation}'",
+                    f"'{mapping.allocation}' at {full_size(mapping.at)} overlaps '{last.allocation}'",
                     (*mapping.path, "at"),
-                    why=f"'{last.allocation}' takes {format_size(last.at)} to {format_size(last_end)}",
+                    why=f"'{last.allocation}' takes {full_size(last.at)} to {full_size(last_end)}",
                     hint=f"at: {format_size(last_end)} is free; or remove at:",
                 )
             if mapping.at + mapping.size > last_end:

@@ -7,7 +7,7 @@ from hipplan.language.objects import Path, ResolvedRegion
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names
 from hipplan.plain import counted
-from hipplan.units import format_size, round_up
+from hipplan.units import full_size, round_up
 
 
 def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: Devices) -> ResolvedRegion:
@@ -20,9 +20,9 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     if spec.reserve is not None and spec.size != "auto" and spec.reserve < spec.size:
         names.report(
             "HP206",
-            f"'{name}' maps {format_size(spec.size)}, more than it reserves",
+            f"'{name}' maps {full_size(spec.size)}, more than it reserves",
             (*path, "reserve"),
-            why=f"it reserves {format_size(spec.reserve)}",
+            why=f"it reserves {full_size(spec.reserve)}",
             hint="reserve at least the mapped size",
         )
     shared = f"'{name}', {counted(len(spec.tensors), 'tensor')} for {counted(len(access), 'device')},"
@@ -53,10 +53,10 @@ def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
         start = round_up(end, tensor.step)
         end = start + tensor.bytes_least
         if spec.size != "auto" and end > spec.size:
-            left = format_size(max(0, spec.size - start))
+            left = full_size(max(0, spec.size - start))
             names.report(
                 "HP212",
-                f"'{region}.{short}' needs {format_size(tensor.bytes_least)}, '{region}' has {left} left for it",
+                f"'{region}.{short}' needs {full_size(tensor.bytes_least)}, '{region}' has {left} left for it",
                 (*path, "tensors", short),
                 hint="make the region larger, or remove its size",
             )

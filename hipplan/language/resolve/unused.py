@@ -9,7 +9,7 @@ from hipplan.language.latest import Latest
 from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, Plan
 from hipplan.language.objects import Objects, Path, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
-from hipplan.units import PAGE, format_size, round_up
+from hipplan.units import PAGE, full_size, round_up
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
@@ -68,7 +68,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     for buffer in objects.buffers.values():
         if isinstance(buffer.spec, ManagedBuffer) and buffer.path not in reported:
             for index, before, now in _replaced_locations(buffer.spec):
-                size = format_size(sum(end - start for start, end, _ in before))
+                size = full_size(sum(end - start for start, end, _ in before))
                 summary = f"{now} replaces {before[0][2]} as the preferred location of {size} of '{buffer.name}'"
                 why = "the same bytes have one preferred location: the last one that the plan gives them"
                 warn("HP260", summary, (*buffer.path, "advice", index), why, "remove one, or give them other ranges")

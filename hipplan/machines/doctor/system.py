@@ -10,7 +10,7 @@ from typing import Any
 from hipplan.machines import drivers, host
 from hipplan.machines.doctor.report import Finding
 from hipplan.machines.place import Place
-from hipplan.units import format_size
+from hipplan.units import short_size
 
 AMD, NVIDIA = "0x1002", "0x10de"
 _VENDORS = {AMD: "AMD", NVIDIA: "NVIDIA"}
@@ -91,17 +91,17 @@ def _limits(place: Place) -> Iterator[Finding]:
     if locked is not None:
         why = "network cards register memory under this limit; pinned memory of HIP and CUDA does not count"
         do = "raise it where memory is registered with a network: `ulimit -l unlimited`, or --ulimit memlock=-1"
-        summary = f"this process may lock {format_size(locked)} of memory"
+        summary = f"this process may lock {short_size(locked)} of memory"
         yield Finding("note", "limits.locked_memory", summary, do, why)
     addresses, _ = place.limits.get("addresses", (None, None))
     if addresses is not None:
         why = "drivers reserve addresses for all memory of host and GPUs, and do not start without"
-        summary = f"addresses are limited to {format_size(addresses)} (ulimit -v)"
+        summary = f"addresses are limited to {short_size(addresses)} (ulimit -v)"
         yield Finding("warning", "limits.addresses", summary, "raise it: `ulimit -v unlimited`", why)
     size, _ = place.limits.get("file_size", (None, None))
     if size is not None:
         why = "layout.save and the memory of the simulator are files"
-        summary = f"files are limited to {format_size(size)} (ulimit -f)"
+        summary = f"files are limited to {short_size(size)} (ulimit -f)"
         yield Finding("note", "limits.file_size", summary, "raise it: `ulimit -f unlimited`", why)
 
 
@@ -118,5 +118,5 @@ def _memory(place: Place) -> Iterator[Finding]:
     cgroup = host.memory_allowed(place)
     if cgroup is not None and cgroup < host.memory_total():
         why = "pinned memory counts; plans that need more are refused (HP303)"
-        summary = f"the control group of this process may use {format_size(cgroup)} of the host's memory"
+        summary = f"the control group of this process may use {short_size(cgroup)} of the host's memory"
         yield Finding("note", "memory.cgroup", summary, "keep pinned memory and page cache below it, or raise it", why)

@@ -1,0 +1,68 @@
+"""Patterns of names: * stands for any text. A change takes all objects that a pattern means, or none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hipplan.errors import suggest_or_list
+from hipplan.program.alterations import refuse
+from hipplan.program.program import Program
+
+ANY = "*"
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a pattern means a name: * stands for any text, and every other character for itself."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == name
+    *middle, last = rest
+    at = len(first)
+    if not name.startswith(first):
+        return False
+    for part in middle:
+        found_at = name.find(part, at)
+        if found_at < 0:
+            return False
+        at = found_at + len(part)
+    return name.endswith(last) and len(name) - len(last) >= at
+
+
+def chosen(program: Program, names: Iterable[str], *kinds: str) -> tuple[str, ...]:
+    """The objects that names and patterns mean, each once. kinds: of objects that a pattern may mean.
+
+    What lies in an object that is meant too is left out. Raises ApplyError (HP420): a pattern means nothing.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        if ANY not in name:
+            found[name] = None
+        elif meant := _meant(program, name, kinds):
+            found |= dict.fromkeys(meant)
+        else:
+            known = [resource.name for resource in program.resources if resource.kind in kinds]
+            raise refuse(f"no {' or '.join(kinds)} is called '{name}'", hint=suggest_or_list(name, known))
+    return tuple(found)
+
+
+def _meant(program: Program, pattern: str, kinds: Sequence[str]) -> list[str]:
+    meant = [
+        resource
+        for resource in program.resources
+        if resource.kind in kinds and "#" not in resource.name and matches(pattern, resource.name)
+        and resource.name not in program.parts and resource.inside not in program.regions
+    ]  # fmt: skip
+    ranges = {resource.name for resource in meant if resource.kind in ("region", "reservation")}
+    mapped = {resource.memory for resource in program.resources if resource.inside in ranges}
+    return [
+        resource.name
+        for resource in meant
+        if resource.inside not in ranges and not (resource.kind == "allocation" and resource.name in mapped)
+    ]
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """What may be meant by a name that no object has: one that is near, or its members and the pattern of all."""
+    names = list(known)
+    members = any(other.startswith(f"{name}.") for other in names)
+    return suggest_or_list(name, names) + (f'; all of them: "{name}.*"' if members else "")
