@@ -141,6 +141,14 @@ DECLARED = (
          ["hipMemset", [["at", "m0", 2], 7, PAGE]]], ("7.2",),
     ),
     Declared(
+        "hipMemcpy", "of a mapping by a device without rights, behind a copy between its memory and that device's, "
+        "since 7.0", 0, "fault", "as with hipMemset: the first copy opens the memory to the other device",
+        [*mapped(), ["hipMemSetAccess", [["at", "m0", 0], PIECE, ["access", [[1, 0, READ_WRITE]]], 1]],
+         ["hipSetDevice", [1]], BUFFER, ["hipMemcpyDtoD", [["at", "m0", 0], ["at", "b0", 0], PAGE]],
+         ["hipMemcpy", [["host", 0], ["at", "m0", PAGE + 1], 1, 4]]], ("7.2",),
+        holds=lambda arguments: arguments[1] == ["at", "m0", PAGE + 1],
+    ),
+    Declared(
         "hipMemAdvise", "of pinned or registered memory", 0, 1, "the kernel decides, and the stand-in driver says yes",
         [["hipHostMalloc", [["out", "P"], PIECE, 0], "p0"], ["hipMemAdvise", [["at", "p0", 0], PAGE, 1, 0]]],
     ),

@@ -129,6 +129,8 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
             yield "bytes of a device that the one that moves them has no link to"
         if not linked({*owners(player, arguments), engine(player, arguments)}):
             yield "bytes of a device that the one that moves them has no link to"
+        if any(piece and piece.opened for piece in (live(player, argument, ("piece",)) for argument in arguments)):
+            yield "bytes of a mapping that a copy between devices has opened"
         sides = [argument for argument in arguments[:2] if isinstance(argument, list)]
         if sides and all(live(player, side, MEMORY) is None for side in sides) and arguments[2] > 4 << 20:
             yield "bytes where there are none"
@@ -137,7 +139,7 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     elif name == "hipMemAddressReserve" and arguments[1] > 2**64 - 2**20:
         yield "hipMemAddressReserve of almost all addresses"
     elif name == "hipMemAddressReserve" and arguments[3] == ["wild", "low"]:
-        yield "hipMemAddressReserve at an address that is never given back"
+        yield "hipMemAddressReserve at an address that is never freed"
     elif name == "hipMemSetAccess":
         found, rights = live(player, first, ("piece",)), arguments[2]
         if (

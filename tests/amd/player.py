@@ -26,7 +26,7 @@ from typing import Any
 
 from tests.conformance.hip import AccessDesc, AllocationProp, Hip, Location
 
-from .guards import reason_to_skip
+from .guards import live, reason_to_skip
 
 Call = list[Any]
 
@@ -73,6 +73,7 @@ class Thing:
     parents: tuple[str, ...] = ()  # of a piece: its reservation and its handle
     pooled: bool = False  # from hipMallocAsync
     device: int = 0  # whose memory it is, or which was current
+    opened: bool = False  # of a piece: to a device without rights, by a copy
     awaited: bool = True  # of an event: whether a stream may wait for it
     inside: Thing | None = None  # the reservation that a piece is in
 
@@ -332,17 +333,29 @@ class Player:
                 self.things[slot].pooled = name == "hipMallocAsync"
                 self.things[slot].awaited = name != "hipEventCreateWithFlags" or not arguments[1] & INTERPROCESS
                 self.things[slot].inside = self.find("reservation", value) if kind == "piece" else None
+        if name.startswith("hipMemcpy") and self.version >= (7, 0):
+            self.note_opened(arguments)
+        first = self.find("piece", values[0] or 0) if name == "hipMemUnmap" else None
+        from_the_start = first.value if first else (values[0] or 0) if values else 0
         for kind in ENDS.get(name, ()):
             for thing in self.things.values():
                 ends = thing.value <= (values[0] or 0) < thing.value + max(thing.size, 1)
                 if kind in OPAQUE or kind == "registered":  # two registrations may overlap
                     ends = thing.value == values[0]
-                if kind == "piece" and len(values) > 1:
-                    ends = (values[0] or 0) <= thing.value < (values[0] or 0) + values[1]
+                if kind == "piece" and len(values) > 1:  # since 7.0 the size counts from the start of the first piece
+                    ends = from_the_start <= thing.value < from_the_start + values[1]
                 if thing.kind == kind and thing.alive and ends:
                     thing.alive = False
                     if kind == "handle" and len(values) == 1:
                         return
+
+    def note_opened(self, arguments: list[Any]) -> None:
+        """A copy between two devices opens the mappings that it uses to the other device, the first time."""
+        sides = [live(self, argument, ("device", "piece")) for argument in arguments if isinstance(argument, list)]
+        devices = {self.device, *(side.device for side in sides if side)}
+        for side in sides:
+            if side and side.kind == "piece" and len(devices) > 1:
+                side.opened = True
 
     def owner(self, name: str, arguments: list[Any], parents: tuple[str, ...]) -> int:
         if name == "hipMemCreate" and self.version < (7, 1):  # later ones take the current device's

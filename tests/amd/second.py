@@ -1,6 +1,6 @@
-"""A second generator of random sequences, written from HIP's manual by somebody who had not read the first.
+"""A second generator of random sequences, written from HIP's manual by an author who had not read the first.
 
-Most sequences tell a story: memory is made, mapped, used, asked about and given back, in a plausible order. In between
+Most sequences tell a story: memory is made, mapped, used, asked about and freed, in a plausible order. In between
 come calls with one argument that is wrong, and calls on what is gone. How often is drawn for each sequence.
 """
 
