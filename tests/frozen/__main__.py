@@ -62,7 +62,11 @@ def _one(one: Subject, release: str, given: argparse.Namespace) -> int:
     """One plan on one release; returns how many aspects differ."""
     fails = digests.fails(one, release) if given.failures is None else given.failures == "yes"
     fails = fails if given.show is None else given.show == "failures"
-    texts = play(one, release, fails)
+    try:
+        texts = play(one, release, fails)
+    except Exception as error:
+        print(f"{one.name} {release}: cannot be played: {type(error).__name__}: {error}")
+        return 1
     if given.show:
         print("\n".join(texts[given.show]))
         return 0

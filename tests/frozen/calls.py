@@ -1,8 +1,7 @@
 """The driver calls of an act as lines of text that are the same on every machine.
 
 Addresses and handles differ from run to run: each object gets a name in the order in which the calls speak of it, and
-an address is written as its place in that object (r1+0x200000). What a call is given by pointer shows in what is alive
-after it, which `Names.alive` writes with the same names.
+an address is written as its place in that object (r1+0x200000).
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.frozen.watching import GIVEN
 
 _CALLS = Path(__file__).parents[2] / "cpp" / "hip" / "hip_calls.def"
 _RANGES = {"reservation": "r", "buffer": "b"}
@@ -58,18 +59,22 @@ class Names:
         self._handles: dict[int, str] = {}
         self._count: dict[str, int] = {}
 
-    def calls(self, trace: Iterable[str], alive: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """(call, line) of each line of a trace. alive: the simulator's ledger after it."""
+    def calls(self, trace: Iterable[str], given: Iterator[str], alive: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """(call, line) of each line of a trace. given: what watching.py wrote beside it. alive: the simulator's ledger
+        after it."""
         after = _Ranges(alive)
         handles = {int(item[key], 16): sign for noun, (sign, key) in _HANDLES.items() for item in alive[f"{noun}s"]}
         for text in trace:
             line = json.loads(text)
-            call, given = line["call"], line["args"]
-            words = [f"{name}={self._argument(call, name, value, after, handles)}" for name, value in given.items()]
+            call, values = line["call"], line["args"]
+            shown = {name: self._argument(call, name, value, after, handles) for name, value in values.items()}
+            if call in GIVEN and not line["injected"]:
+                shown[GIVEN[call]] = f"({next(given)})"
+            words = [f"{name}={value}" for name, value in shown.items()]
             result = "" if line["code"] == 0 else f" -> {line['result']}"
             yield call, f"{call}({', '.join(words)}){result}"
             if call in _FREES and line["code"] == 0:
-                self._forget(int(given[_FREES[call]], 16))
+                self._forget(int(values[_FREES[call]], 16))
 
     def alive(self, ledger: dict[str, Any]) -> Iterator[str]:
         """What is alive, a line each; from here on only that has names."""

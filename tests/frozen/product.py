@@ -12,7 +12,6 @@ import hipplan
 from hipplan import _core
 from hipplan.cli import apply as apply_command
 from hipplan.cli.main import run as command
-from hipplan.errors import HipplanError
 from hipplan.files import strict_json
 from hipplan.language.loader import LoadedPlan
 from hipplan.layout.layout import Layout
@@ -28,7 +27,6 @@ from hipplan.program.compiler import compile_change
 from hipplan.program.difference import Difference
 from hipplan.show import render_json
 
-Errors = (HipplanError, _core.HipError)
 Bind = Mapping[str, Any]
 
 

@@ -17,6 +17,7 @@ from tests.faults.harness import same_calls_each_time
 from tests.frozen import product
 from tests.frozen.calls import Names, changes_nothing
 from tests.frozen.moving import in_order
+from tests.frozen.watching import NAME, watch
 from tests.machines.test_releases import RELEASES as QUIRKS
 
 RELEASES = {"6.2": "6.2.41133", "6.4": "6.4.43484", "7.2": "7.2.53211", "7.15": "7.15.0"}
@@ -63,7 +64,7 @@ class Stage:
         self.texts: Texts = {aspect: [] for aspect in ASPECTS}
         self.names = Names()
         self._alive: list[str] = []
-        self._trace = folder / "trace"
+        self._trace, self._given = folder / "trace", folder / "given"
 
     def act(self, title: str, act: Callable[[], Any], report: Callable[[Any], Iterable[str]] | None = None) -> Any:
         """Does it, and keeps the calls, the report or the error, and what is alive then; returns its result, or None
@@ -74,10 +75,10 @@ class Stage:
         with self.traced():
             try:
                 result = act()
-            except product.Errors as caught:
+            except Exception as caught:  # of another kind it is a bug, which the report shows
                 error = caught
         ledger = self.sim.ledger()
-        made = in_order([*self.names.calls(self.lines(), ledger)])
+        made = in_order([*self.names.calls(self.lines(), iter(_lines(self._given)), ledger)])
         self.texts["calls"] += [line for _, line in made]
         self.texts["changes"] += [line for call, line in made if not changes_nothing(call)]
         self._keep_alive([*self.names.alive(ledger)])
@@ -125,21 +126,29 @@ class Stage:
     def write(self, aspect: str, parts: Iterable[str]) -> None:
         for part in parts:
             text = self.names.text(part).replace(str(self.folder), "FOLDER").replace(self.sim.runtime.path, "RUNTIME")
+            text = text.replace(NAME, "RUNTIME")
             self.texts[aspect] += text.splitlines()
 
     @contextmanager
     def traced(self) -> Iterator[None]:
-        self._trace.unlink(missing_ok=True)
+        for file in (self._trace, self._given):
+            file.unlink(missing_ok=True)
         self.sim.runtime.trace_to(str(self._trace))
+        watch(self._given)
         try:
             yield
         finally:
             self.sim.runtime.trace_to("")
+            watch(None)
 
     def lines(self) -> list[str]:
         """The trace of the last act."""
-        return self._trace.read_text().splitlines() if self._trace.exists() else []
+        return _lines(self._trace)
 
     def _mark(self, title: str) -> None:
         for aspect in ("calls", "changes", "report", "checks", "alive"):
             self.texts[aspect].append(_MARK + title)
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
