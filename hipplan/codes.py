@@ -105,6 +105,7 @@ CODES: dict[str, str] = {
     "HP422": "a damaged file of tensors",
     "HP423": "a change that would lose something",
     "HP424": "a peer link that would open memory",
+    "HP425": "a change that is not the one reviewed",
     "HP430": "a rank that failed",
     "HP431": "a rank that does not answer",
     "HP432": "a group in doubt",

@@ -12,19 +12,30 @@ Examples:
   hipplan preview plan.yaml --machine mi300x-8 --tensors --grep layers.0.
   hipplan preview new.yaml --from old.yaml --machine sim-2
   hipplan preview new.yaml --from old.yaml --machine sim-2 --fail-on-loss
+  hipplan preview new.yaml --from old.yaml --lose "scratch.*" -o change.json
   hipplan preview plan.yaml --format json
   hipplan preview shards.yaml --ranks 8 --rank 2
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, show_warnings
+from hipplan.cli.arguments import (
+    Parser,
+    WrongUsage,
+    format_option,
+    not_empty,
+    not_over,
+    show_warnings,
+    write_output,
+)
 from hipplan.cli.programs import program_options, programs
 from hipplan.cli.ranks import programs_of_ranks, together
+from hipplan.cli.variables import load_plan
 from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 from hipplan.plain import counted
@@ -57,6 +68,10 @@ def declare(parser: Parser) -> None:
     either.add_argument("--grep", metavar="NAME", type=not_empty, help=about)
     about = "show the offset, dtype and shape of each tensor, instead of the steps"
     parser.add_argument("--tensors", action="store_true", help=about)
+    about = "with --from: write the change to a file, for layout.update(FILE): what is reviewed is what happens"
+    parser.add_argument("-o", "--output", metavar="FILE", type=not_empty, help=about)
+    about = "with --output: what the change may lose: a name, in which * stands for any text; may be repeated"
+    parser.add_argument("--lose", metavar="NAME", action="append", type=not_empty, default=[], help=about)
     format_option(parser)
 
 
@@ -75,9 +90,15 @@ def _preview(given: Namespace) -> int:
         raise WrongUsage("--from-var, --from-var-file, --detailed-exitcode and --fail-on-loss need --from")
     if given.format == "json" and (given.grep or given.tensors):
         raise WrongUsage("--grep and --tensors choose rows of the text, not of JSON")
+    if given.output is None and given.lose:
+        raise WrongUsage("--lose needs --output: it is consent, which the file carries")
+    if given.output is not None:
+        _check_output(given)
     compiled = programs(given)
     if isinstance(compiled, Difference):
         lines = _preview_change(compiled, given)
+        if given.output is not None:
+            _write(compiled, given)
         is_lost = given.fail_on_loss and any(line.loss for line in lines)
         return ExitCode.CHANGES if is_lost or (lines and given.detailed_exitcode) else ExitCode.OK
     if isinstance(compiled, AllRanks):
@@ -85,6 +106,28 @@ def _preview(given: Namespace) -> int:
     else:
         _preview_one(compiled, given)
     return ExitCode.OK
+
+
+def _check_output(given: Namespace) -> None:
+    """Raises WrongUsage: there is not a file for --output, or no change to write."""
+    if given.old is None:
+        raise WrongUsage("--output needs --from: it writes the change between two plans")
+    if "-" in (given.file, given.output):
+        raise WrongUsage("--output needs files: the plan is read again when the change is made")
+    not_over([("--output", given.output)], given.file, given.old, given.machine, *given.var_file, *given.from_var_file)
+
+
+def _write(change: Difference, given: Namespace) -> None:
+    """Write a change for layout.update()."""
+    from hipplan.program.reviewed import reviewed
+
+    plan = load_plan(given.file, given)
+    if plan.plan.ranks is not None:
+        raise WrongUsage("--output: a plan for ranks has a change for each rank: pass the plan to layout.update()")
+    not_over([("--output", given.output)], *plan.files)
+    folder = os.path.dirname(os.path.abspath(given.output))  # noqa: PTH100, PTH120
+    path = os.path.relpath(given.file, folder)
+    write_output(given.output, reviewed(change, path, plan, given.lose).text(), "the change")
 
 
 def _preview_one(program: Program, given: Namespace) -> None:

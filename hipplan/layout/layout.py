@@ -14,7 +14,6 @@ from typing_extensions import Self
 from hipplan import _core
 from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
 from hipplan.layout import open_layouts, sleeping, update
-from hipplan.layout.bound import bindings_for, rebound
 from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
@@ -138,6 +137,9 @@ class Layout(MovesBytes, InNotebooks):
     ) -> Difference:
         """Changes this layout in place to match a plan; print() the returned difference to see what was changed.
 
+        A file that `hipplan preview NEW --from OLD -o change.json` wrote is a plan, too, with the change to it that was
+        reviewed and its `lose`: that very change is made, or none (HP425).
+
         It waits for a change or a copy that another thread has begun, as remap, sleep and wake do.
 
         Objects that are equal in both keep their address, handle and bytes. New objects are made and read back before
@@ -150,15 +152,14 @@ class Layout(MovesBytes, InNotebooks):
         lost; or rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was
         changed, but an object could not be released; RuntimeError in an on_bytes.
         """
-        from hipplan.language.loader import loaded
-        from hipplan.layout.prepare import prepare_change
+        from hipplan.layout.wanted import Wanted
+
+        wanted = Wanted(plan, vars, sleeping.listed(lose))
+        allowed = wanted.lose
 
         def find_change(state: State, meet: update.Meet) -> Difference:
-            wanted = loaded(plan, vars, state.program.rank)
-            passed = bindings_for(wanted, bind)
-            return prepare_change(state.program, wanted, self.runtime, rebound(state, passed), meet)
+            return wanted.change(state, self.runtime, bind, meet)
 
-        allowed = sleeping.listed(lose)
         self._holding.require_open()
         with self._holding.turn.taken():
             return update.change(
