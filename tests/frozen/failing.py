@@ -1,6 +1,6 @@
 """Each driver call of each act made to fail in turn: the error, the calls of the roll back, and what is left.
 
-A layout whose change was rolled back completely serves for the next call too; else it is made anew.
+A layout whose change was rolled back completely serves for the next call too; else it is made again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Failing:
         self.stage.sim.free_everything(but=others)
 
     def _undisturbed(self) -> list[str]:
-        """The names of the calls of the act, after which the layout is as it was or made anew."""
+        """The names of the calls of the act, after which the layout is unchanged or recreated."""
         self._layout, self._begun = self.begin(), True
         with self.stage.traced(), suppress(Exception):
             made = self.act(self._layout)
