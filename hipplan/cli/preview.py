@@ -109,7 +109,7 @@ def _preview(given: Namespace) -> int:
 
 
 def _check_output(given: Namespace) -> None:
-    """Raises WrongUsage: there is not a file for --output, or no change to write."""
+    """Raises WrongUsage: --output names no file, or there is no change to write."""
     if given.old is None:
         raise WrongUsage("--output needs --from: it writes the change between two plans")
     if "-" in (given.file, given.output):

@@ -154,16 +154,11 @@ class Layout(MovesBytes, InNotebooks):
         """
         from hipplan.layout.wanted import Wanted
 
-        wanted = Wanted(plan, vars, sleeping.listed(lose))
-        allowed = wanted.lose
-
-        def find_change(state: State, meet: update.Meet) -> Difference:
-            return wanted.change(state, self.runtime, bind, meet)
-
+        wanted = Wanted(plan, vars, sleeping.listed(lose), bind)
         self._holding.require_open()
         with self._holding.turn.taken():
             return update.change(
-                self._holding, "update", find_change, lose=allowed, bind=bind, on_step=on_step, check=verify
+                self._holding, "update", wanted.change, lose=wanted.lose, bind=bind, on_step=on_step, check=verify
             )
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:

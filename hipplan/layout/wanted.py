@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hipplan import _core
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.layout.bound import bindings_for, rebound
 from hipplan.layout.prepare import prepare_change
@@ -21,11 +20,19 @@ class Wanted:
     """The plan that a layout is updated to, and what the update may lose."""
 
     def __init__(
-        self, plan: LoadedPlan | PlanSource, variables: Mapping[str, Any] | None, lose: tuple[str, ...]
+        self,
+        plan: LoadedPlan | PlanSource,
+        variables: Mapping[str, Any] | None,
+        lose: tuple[str, ...],
+        bind: Mapping[str, Any] | None,
     ) -> None:
-        """Raises PlanError: the file is no reviewed change; TypeError: it has variables and consent of its own."""
+        """bind: as in layout.update().
+
+        Raises PlanError: the file is no reviewed change; TypeError: it has variables and consent of its own.
+        """
         self._plan = plan
         self._variables = variables
+        self._bind = bind
         self._folder = Path()
         self._reviewed: Reviewed | None = None
         self.lose = lose
@@ -35,7 +42,7 @@ class Wanted:
             self._folder, self._reviewed = path.parent, read(path)
             self.lose = self._reviewed.lose
 
-    def change(self, state: State, runtime: _core.Runtime, bind: Mapping[str, Any] | None, meet: Meet) -> Difference:
+    def change(self, state: State, meet: Meet) -> Difference:
         """The change from a state of the layout. Raises PlanError, MachineError, ApplyError (HP425)."""
         reviewed = self._reviewed
         if reviewed is None:
@@ -43,8 +50,8 @@ class Wanted:
         else:
             reviewed.require_start(state.program)
             plan = reviewed.load(self._folder)
-        passed = bindings_for(plan, bind)
-        change = prepare_change(state.program, plan, runtime, rebound(state, passed), meet)
+        passed = bindings_for(plan, self._bind)
+        change = prepare_change(state.program, plan, state.runtime, rebound(state, passed), meet)
         if reviewed is not None:
             reviewed.require_end(change)
         return change
