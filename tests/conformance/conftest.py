@@ -129,6 +129,7 @@ def _capabilities(hip: Hip) -> set[str]:
     has |= {"host location"} if hip.version >= (7, 2) else set()
     if hip.version >= (7, 0) and "libhipcuda" not in hip.path:  # CUDA exports memory that was made for RDMA
         has |= {"dma-buf of any memory"}
+    has |= {"memory handles"} if hasattr(hip.library, "hipIpcGetMemHandle") else set()
     has |= {"location calls"} if hip.version >= (7, 1) else set()
     if hasattr(hip.library, "hipsim_configure"):
         has |= {"handle checks", "pageable refused"}

@@ -32,7 +32,7 @@ from .hip import (
 )
 from .sim import machine_of
 
-pytestmark = pytest.mark.function("hipIpcGetMemHandle")
+pytestmark = [pytest.mark.function("hipIpcGetMemHandle"), pytest.mark.needs("memory handles")]
 
 LAZY_PEER_ACCESS = 1
 UNTIMED, INTERPROCESS = 2, 4

@@ -16,6 +16,7 @@ from hipplan.errors import ApplyError
 from hipplan.layout.run import run
 from hipplan.program.program import Program
 from tests.conftest import PLANS
+from tests.faults.harness import same_calls_each_time
 from tests.hardware.machine import MIB, Held, Machine, resident
 from tests.hardware.test_faults import counted
 from tests.hardware.test_plans import program_of
@@ -52,6 +53,7 @@ def test_good_cycles(machine: Machine, program: Program) -> None:
     same_after(machine, CYCLES, lambda number: run(program, machine.runtime).close() and None)
 
 
+@same_calls_each_time()
 def test_failed_applies(machine: Machine, program: Program) -> None:
     """Every call of the plan has its turn, again and again."""
     calls, _ = counted(machine, program)

@@ -30,17 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("checkpoint")
     make_model(where / "model")
     plan = where / "plan.yaml"
-    command = [
-        sys.executable,
-        "-m",
-        "hipplan",
-        "import",
-        "safetensors",
-        str(where / "model"),
-        "-o",
-        str(plan),
-        "--quiet",
-    ]
+    files = where / "model" / "model.safetensors"
+    command = [sys.executable, "-m", "hipplan", "import", "safetensors", str(files), "-o", str(plan)]
     subprocess.run(command, cwd=ROOT, check=True)
     return where
 
