@@ -105,6 +105,9 @@ def changes(chosen: Chosen, hand: ctypes.CDLL, chunks: int, rounds: int) -> dict
         raise RuntimeError(f"HIP error {code}")
     with run(prepare(without, chosen, None), chosen.runtime) as layout:
         variants = {
+            "first": lambda: there_and_back(lambda: layout.grow("cache", by=SMALL_CHUNK),
+                                            lambda: layout.shrink("cache", by=SMALL_CHUNK)),
+            "first by hand": lambda: timed(hand.plain_grow, own),
             "grow": lambda: there_and_back(lambda: layout.grow("cache", by=SMALL_CHUNK),
                                            lambda: layout.shrink("cache", by=SMALL_CHUNK)),
             "grow by hand": lambda: timed(hand.plain_grow, own),
@@ -125,6 +128,7 @@ def changes(chosen: Chosen, hand: ctypes.CDLL, chunks: int, rounds: int) -> dict
 
 
 CHANGES = {
+    "first after update": ("first", "apply"),
     "grow": ("grow", "apply"),
     "shrink": ("grow", "teardown"),
     "remap a chunk": ("remap", "all"),

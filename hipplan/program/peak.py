@@ -12,9 +12,8 @@ from hipplan.machines.machine import Machine
 from hipplan.program import huge_pages, steps
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
-from hipplan.program.facts import taken_by
 from hipplan.program.program import descriptors_of
-from hipplan.program.taking import Taking, ordinal_taken
+from hipplan.program.taking import Taking, ordinal_taken, taken_by
 from hipplan.units import about_size, format_size, full_size
 
 _MAPPED = frozenset({steps.Map, steps.SetAccess})
@@ -68,7 +67,7 @@ def require_capacity(change: Difference) -> None:
     if machine is None:
         return
     made = taken_by(change.additions, machine)
-    there = change.old.facts.taken if made else {}
+    there = change.old.taken if made else {}
     for name, ordinal in change.new.devices.items():
         total = machine.devices[ordinal].memory
         stay, come = there.get(ordinal, 0), made.get(ordinal, 0)

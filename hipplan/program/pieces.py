@@ -55,7 +55,7 @@ def fitted(program: Program, findings: Findings, old: Program | None = None, *, 
 
 def as_planned(program: Program) -> Program:
     """The inverse of fitted(): each allocation and mapping in one piece."""
-    if not concerned(program.measured) or not program.facts.in_pieces:
+    if not concerned(program.measured) or not program.evenness.in_pieces:
         return program
     sizes: Counter[tuple[type[Step], str]] = Counter()
     for step in program.steps:
@@ -107,11 +107,11 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
 
 def _stays_even(old: Program, new: Program) -> bool:
     """Whether a growth or shrinking leaves the mappings of each range that it touches with one size."""
-    if not new.comes_from(old) or old.facts.in_pieces:
+    if not (concerned(new.measured) and new.comes_from(old)) or old.evenness.in_pieces:
         return False
     stay = min(len(old.steps), len(new.steps))
     touched = (step for step in (*old.steps[stay:], *new.steps[stay:]) if isinstance(step, Map))
-    return all(old.facts.even_sizes.get(step.reservation) == step.size for step in touched)
+    return all(old.evenness.sizes.get(step.reservation) == step.size for step in touched)
 
 
 def require_sure(change: Difference) -> None:

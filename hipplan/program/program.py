@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -17,12 +17,12 @@ from hipplan.notebooks import InNotebooks
 from hipplan.program.alterations import Rights
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
-from hipplan.program.facts import Facts, facts_of
+from hipplan.program.evenness import Evenness, evenness_of
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
-from hipplan.program.rows import owners_of, slots_of
+from hipplan.program.rows import owners_of
 from hipplan.program.series import Series
 from hipplan.program.steps import (
     CreateAllocation,
@@ -33,7 +33,10 @@ from hipplan.program.steps import (
     SetAccess,
     Step,
 )
+from hipplan.program.taking import sums, taken_by
 
+_ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
+"""Facts about all steps that every change needs."""
 _THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
 
 
@@ -162,14 +165,14 @@ class Program(InNotebooks):
         return tuple(s for s in binding if isinstance(s, RegisterBuffer) or s.rank < 0)
 
     @cached_property
-    def facts(self) -> Facts:
-        """What is asked about all steps at each change."""
-        return facts_of(self.steps, self.measured)
+    def makers(self) -> Mapping[str, Step]:
+        """The step that makes each object, by the object's name."""
+        return {step.name: step for step in self.steps if step.makes}
 
     @cached_property
     def slots(self) -> Mapping[str, int]:
         """The slot of each object that a step makes, in the snapshots of its layouts."""
-        return slots_of(self.steps)
+        return dict(zip(self.makers, count()))
 
     @cached_property
     def owners(self) -> Mapping[str, int]:
@@ -177,22 +180,31 @@ class Program(InNotebooks):
         return owners_of(self.steps, {})
 
     @cached_property
-    def makers(self) -> Mapping[str, Step]:
-        """The step that makes each object, by the object's name."""
-        return {step.name: step for step in self.steps if step.makes}
+    def taken(self) -> Mapping[int, int]:
+        """Ordinal -> bytes that the steps take from that device, CPU_ORDINAL for the host (taking.py)."""
+        return taken_by(self.makers.values(), self.measured)
+
+    @cached_property
+    def evenness(self) -> Evenness:
+        """Whether ranges have mappings of one size."""
+        return evenness_of(self.steps)
 
     def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
-        of it."""
+        of it.
+
+        What is known of all steps is carried on, so that the cost does not depend on their number.
+        """
         new = replace(self, steps=Series(self.steps).with_more(more), regions=regions)
         made = {step.name: step for step in more if step.makes}
         new._carry_on(
             self,
-            facts=self.facts.with_more(more, self.measured),
-            makers=Layered(self.makers).with_more(made),
-            rights=Layered(self.rights).with_more(rights_by_mapping(more)),
-            slots=Layered(self.slots).with_more(dict(zip(made, count(len(self.slots)), strict=False))),
-            owners=Layered(self.owners).with_more(owners_of(more, self.owners)),
+            makers=lambda: Layered(self.makers).with_more(made),
+            slots=lambda: Layered(self.slots).with_more(dict(zip(made, count(len(self.slots))))),
+            owners=lambda: Layered(self.owners).with_more(owners_of(more, self.owners)),
+            taken=lambda: sums(self.taken, taken_by(more, self.measured), 1),
+            evenness=lambda: self.evenness.with_more(more),
+            rights=lambda: Layered(self.rights).with_more(rights_by_mapping(more)),
         )
         return new
 
@@ -204,17 +216,22 @@ class Program(InNotebooks):
         made = [step.name for step in gone if step.makes]
         new._carry_on(
             self,
-            facts=self.facts.without(gone, self.measured),
-            makers=Layered(self.makers).without(made),
-            rights=Layered(self.rights).without(rights_by_mapping(gone)),
-            slots=Layered(self.slots).without(made),
-            owners=Layered(self.owners).without(owners_of(gone, self.owners)),
+            makers=lambda: Layered(self.makers).without(made),
+            slots=lambda: Layered(self.slots).without(made),
+            owners=lambda: Layered(self.owners).without(owners_of(gone, self.owners)),
+            taken=lambda: sums(self.taken, taken_by(gone, self.measured), -1),
+            evenness=lambda: self.evenness,
+            rights=lambda: Layered(self.rights).without(rights_by_mapping(gone)),
         )
         return new
 
-    def _carry_on(self, before: Program, **known: Any) -> None:
-        carried = {"bindings": before.bindings, "contents": before.contents, "_before": weakref.ref(before)}
-        vars(self).update(known, **carried)
+    def _carry_on(self, before: Program, **made: Callable[[], Any]) -> None:
+        """Take over what is known of the program before. made: makes each fact of this program: those that every change
+        needs, and others which that one has."""
+        known = vars(before).keys() | _ALWAYS
+        vars(self).update({name: make() for name, make in made.items() if name in known})
+        vars(self).update({name: getattr(before, name) for name in ("bindings", "contents") if name in known})
+        vars(self)["_before"] = weakref.ref(before)
 
     def comes_from(self, other: Program) -> bool:
         """Whether grown() or shrunk() of that program has made this one."""

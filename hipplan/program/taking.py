@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
 
@@ -27,3 +30,24 @@ def ordinal_taken(step: steps.Step, machine: Machine | None) -> int | None:
         is_on_host = machine is not None and machine.runtime != "cuda" and machine.devices[step.device].xnack is False
         return steps.CPU_ORDINAL if is_on_host else None
     return steps.CPU_ORDINAL if isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)) else None
+
+
+def taken_by(some_steps: Iterable[steps.Step], machine: Machine | None) -> dict[int, int]:
+    """Ordinal -> bytes that steps take from that device, CPU_ORDINAL for the host."""
+    taken: dict[int, int] = {}
+    for step in some_steps:
+        if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
+            continue
+        ordinal = ordinal_taken(step, machine)
+        if ordinal is not None:
+            size: Any = getattr(step, "size", 0)
+            taken[ordinal] = taken.get(ordinal, 0) + size
+    return taken
+
+
+def sums(before: Mapping[int, int], other: Mapping[int, int], sign: int) -> dict[int, int]:
+    """The bytes of both by ordinal: `before` and, with their sign, `other`."""
+    return {ordinal: before.get(ordinal, 0) + sign * other.get(ordinal, 0) for ordinal in {**before, **other}}
+
+
+_MAPPED = frozenset({steps.Map, steps.SetAccess})
