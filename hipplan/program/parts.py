@@ -294,7 +294,7 @@ class _Adding:
         tensors = tuple(replace(tensor, name=name + tensor.name[len(part.region) :]) for tensor in part.tensors)
         chunks = tuple((labels[chunk.device][0], chunk.size) for chunk in part.chunks)
         self.parts[name] = rank
-        self.regions[name] = PlacedRegion(region, chunks, part.asked, tensors, at)
+        self.regions[name] = PlacedRegion(region, chunks, part.asked, tensors)
 
     def _refuse(self, rank: int, region: str) -> None:
         shared, me = self._program.shared.get(region), self._program.rank.rank

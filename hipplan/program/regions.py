@@ -68,8 +68,15 @@ class PlacedRegion:
     asked: int
     """The requested bytes: the size, or what the tensors need."""
     tensors: tuple[PlacedTensor, ...]
-    mapped: int
-    """The bytes of all chunks."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.chunks, list):  # read from JSON
+            object.__setattr__(self, "chunks", tuple(self.chunks))
+
+    @cached_property
+    def mapped(self) -> int:
+        """The bytes of all chunks."""
+        return sum(size for _, size in self.chunks)
 
     @cached_property
     def _parts(self) -> list[tuple[str, int, int]]:
@@ -195,7 +202,9 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
             shape, size = _fitted(spec, spec.bytes_least, tensor.offset, mapped)
             tensor = replace(tensor, shape=shape, size=size)
         tensors.append(tensor)
-    return replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors), mapped=mapped)
+    made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
+    vars(made)["mapped"] = mapped  # as if it were computed already
+    return made
 
 
 def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
@@ -270,7 +279,7 @@ def _lay_out(
         for _, _, multiple, size in tensors:
             asked = round_up(asked, multiple) + size
         chunks = _chunks(region, asked, step, ask)
-    bare = PlacedRegion(region, tuple(chunks), asked, (), sum(size for _, size in chunks))
+    bare = PlacedRegion(region, tuple(chunks), asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
 
 

@@ -7,6 +7,7 @@ written, with the place of each step in its plan.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
@@ -106,4 +107,4 @@ def _plain(value: Any) -> Any:
         return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)
-    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+    return [_plain(item) for item in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
