@@ -63,11 +63,11 @@ class Names:
         """(call, line) of each line of a trace. given: what watching.py wrote beside it. alive: the simulator's ledger
         after it."""
         after = _Ranges(alive)
-        handles = {int(item[key], 16): sign for noun, (sign, key) in _HANDLES.items() for item in alive[f"{noun}s"]}
+        self._name_handles(alive)
         for text in trace:
             line = json.loads(text)
             call, values = line["call"], line["args"]
-            shown = {name: self._argument(call, name, value, after, handles) for name, value in values.items()}
+            shown = {name: self._argument(call, name, value, after) for name, value in values.items()}
             if call in GIVEN and not line["injected"]:
                 shown[GIVEN[call]] = f"({next(given)})"
             words = [f"{name}={value}" for name, value in shown.items()]
@@ -83,9 +83,7 @@ class Names:
             self._forget(start)
         for start in sorted(after.sizes, key=after.order):
             self._of_range(start, after)
-        for noun, (sign, key) in _HANDLES.items():
-            for handle in sorted(int(item[key], 16) for item in ledger[f"{noun}s"]):
-                self._of_handle(handle, {handle: sign})
+        self._name_handles(ledger)
         lines = []
         for kind, items in ledger.items():
             for item in items if isinstance(items, list) else [{"bytes": items}]:
@@ -97,7 +95,14 @@ class Names:
         """A text with names in place of addresses; of what is no longer alive, a dash."""
         return re.sub(r"0x[0-9a-f]{9,}", lambda match: self._known(int(match[0], 16)) or "0x-", text)
 
-    def _argument(self, call: str, name: str, value: Any, after: _Ranges, handles: dict[int, str]) -> str:
+    def _name_handles(self, ledger: dict[str, Any]) -> None:
+        """In the order in which they were made, which their numbers tell: threads may be the first to use them."""
+        for noun, (sign, key) in _HANDLES.items():
+            for handle in sorted(int(item[key], 16) for item in ledger[f"{noun}s"]):
+                if handle not in self._handles:
+                    self._handles[handle] = self._next(sign)
+
+    def _argument(self, call: str, name: str, value: Any, after: _Ranges) -> str:
         if not isinstance(value, str):
             return str(value)
         if (call, name) in TEMPORARIES:
@@ -110,8 +115,6 @@ class Names:
         known = self._known(number)
         if known:
             return known
-        if number in handles:
-            return self._of_handle(number, handles)
         start = after.start_of(number)
         if start is None:
             return "elsewhere"  # memory of the host, or what this act made and freed
@@ -132,11 +135,6 @@ class Names:
         start = self._starts[place]
         size, name = self._ranges[start]
         return f"{name}+{number - start:#x}" if number < start + size else ""
-
-    def _of_handle(self, handle: int, signs: dict[int, str]) -> str:
-        if handle not in self._handles:
-            self._handles[handle] = self._next(signs[handle])
-        return self._handles[handle]
 
     def _of_range(self, start: int, after: _Ranges) -> None:
         if start not in self._ranges:
