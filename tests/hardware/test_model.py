@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -37,12 +38,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def gpu_torch(gpu: Machine) -> Any:
+def gpu_torch(gpu: Machine) -> Iterator[Any]:
     if why := kernel.available():
         pytest.skip(why)
     import torch
 
-    return torch
+    yield torch
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
 
 
 def answers(torch: Any, model: Any) -> tuple[Any, Any]:
@@ -65,7 +69,7 @@ def in_memory_of(torch: Any, layout: Any, region: str, folder: Path) -> Any:
         model = LlamaForCausalLM(config).to(torch.bfloat16)
     missing, unexpected = model.load_state_dict(layout.tensors(region), assign=True, strict=False)
     assert (missing, unexpected) == ([], [])
-    model.model.rotary_emb = LlamaRotaryEmbedding(config, device="cuda:0")
+    model.model.rotary_emb = LlamaRotaryEmbedding(config).to("cuda:0")
     return model.eval()
 
 
@@ -78,7 +82,9 @@ def expected(gpu_torch: Any, folder: Path) -> Iterator[tuple[Any, Any]]:
     from transformers import LlamaForCausalLM
 
     model = LlamaForCausalLM.from_pretrained(folder / "model", dtype=gpu_torch.bfloat16).to("cuda:0").eval()
-    yield answers(gpu_torch, model)
+    answered = answers(gpu_torch, model)
+    del model
+    yield answered
 
 
 def test_a_model_in_a_plans_memory_is_the_same_model(
@@ -146,3 +152,5 @@ def test_a_model_is_loaded_into_a_pool_by_all_threads(
         assert all(base <= tensor.data_ptr() < base + size for tensor in tensors)
         assert same(gpu_torch, answers(gpu_torch, model.eval()), expected)
         del model, tensors
+        gc.collect()
+        gpu_torch._C._cuda_clearCublasWorkspaces()  # made inside, too

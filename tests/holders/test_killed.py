@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -51,6 +52,18 @@ def about(plan: Path) -> list[int]:
     return processes
 
 
+def is_spared(plan: Path) -> bool:
+    """Takes the order to kill the holder back. False: it came too late, as the end of a connection counts too."""
+    (plan.parent / "kill").write_text("holder:0")
+    for process in about(plan):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGUSR1)
+    try:
+        return bool(requests.status("w"))
+    except HipplanError:
+        return False
+
+
 @pytest.mark.parametrize("role", ["filler", "holder"])
 def test_up_fails_if_its_holder_or_filler_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], role: str
@@ -61,16 +74,14 @@ def test_up_fails_if_its_holder_or_filler_is_killed(
         (path.parent / "kill").write_text(f"{role}:{number}")
         code = run(["up", str(path), "--name", "w"])
         errors = capfd.readouterr().err
-        if code == 0:
+        if code == 0 and (role == "filler" or is_spared(path)):
             break
-        assert code == 4, errors
-        assert "signal 9" in errors or "HP455" in errors
+        assert code == 0 or (code == 4 and ("signal 9" in errors or "HP455" in errors)), errors
         until(lambda: not about(path))
         until(lambda: not any(runs for _, _, runs in names.known()))
         names.remove_leftovers("w")
     assert 5 < number < MOST - 1
-    if role == "holder":  # is killed at its next packet, of which the loop may have left some
-        until(lambda: len(about(path)) == 1)
+    if role == "holder":  # is killed at its next packet
         (path.parent / "kill").write_text("holder:1")
         os.kill(*about(path), signal.SIGUSR1)
     assert run(["down", "w", "--quiet"]) == (4 if role == "holder" else 0)
