@@ -13,6 +13,7 @@ Exit code: 0 nothing differs, 1 something does, 2 there is no such plan.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="compare with the texts there")
     parser.add_argument("--failures", choices=("yes", "no"), help="whether calls are failed too, whatever is usual")
     given = parser.parse_args()
+    os.environ.setdefault("HIPSIM_LOG", "none")
     try:
         subjects = [*_chosen(given.names)] if given.names else [*shipped(), *generated()]
     except KeyError as error:
