@@ -46,7 +46,7 @@ def run(bare: dict[str, str], *arguments: object) -> subprocess.CompletedProcess
 def test_without_a_compiler_the_error_says_what_to_install(python_compiler: str, tmp_path: Path) -> None:
     """scikit-build-core sets CXX to the compiler that Python was made with, so CMake would blame CXX."""
     (tmp_path / "bin").mkdir()
-    cmake = shutil.which("cmake")
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert cmake is not None
     (tmp_path / "bin" / "cmake").symlink_to(cmake)
     line = ["cmake", "-S", ROOT, "-B", tmp_path / "build", "-DSKBUILD=ON", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF"]

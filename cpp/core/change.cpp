@@ -267,19 +267,19 @@ void change::run_plain_rows(std::size_t size, deadline& stop) {
 
 /// Returns false in the middle of a search for an address.
 bool change::run_single_row(deadline& stop, time until, time gives_up) {
-  using clock = std::chrono::steady_clock;
+  using steady = std::chrono::steady_clock;
   const auto& next = plan_.rows->rows[done_];
-  const auto nanoseconds = [](clock::duration from) {
+  const auto nanoseconds = [](steady::duration from) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(from).count());
   };
   if (plan_.timed && !search_) {
-    times_[done_].began_ns = nanoseconds(clock::now().time_since_epoch());
+    times_[done_].began_ns = nanoseconds(steady::now().time_since_epoch());
     times_[done_].retries = hip::runtime::retries_of_this_thread();
   }
   const auto note = [&] {
     if (!plan_.timed) return;
     auto& noted = times_[done_];
-    noted.ns = nanoseconds(clock::now().time_since_epoch()) - noted.began_ns;
+    noted.ns = nanoseconds(steady::now().time_since_epoch()) - noted.began_ns;
     noted.retries = hip::runtime::retries_of_this_thread() - noted.retries;
   };
   try {

@@ -87,7 +87,7 @@ class change {
     const auto lock = state_->locked();
     if (!undecided()) return committed();
     if (done_ != plan_.rows->rows.size()) throw std::logic_error("not all rows of the change are done");
-    const auto at_once = beside();
+    const auto lives_until_then = beside();
     bound.swap(bound_);
     commit_locked();
     return true;
