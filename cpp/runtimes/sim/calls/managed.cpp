@@ -211,7 +211,7 @@ hipError_t hipMemDiscardBatchAsync(void** dev_ptrs, std::size_t* sizes, std::siz
   std::vector<discarded> ranges;
   for (std::size_t i = 0; i < count; ++i) {
     discarded range{};
-    read_host(address_of(dev_ptrs + i), &range.address, sizeof range.address);
+    read_host(address_of(static_cast<const void*>(dev_ptrs + i)), &range.address, sizeof range.address);
     read_host(address_of(sizes + i), &range.bytes, sizeof range.bytes);
     if (const auto refusal = check_discard(*m, range); refusal != hipSuccess) return refusal;
     ranges.push_back(range);
