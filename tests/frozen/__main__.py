@@ -17,12 +17,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 from tests.frozen import digests
 from tests.frozen.play import Subject, generated, play, shipped, subject
-from tests.frozen.stage import ASPECTS, RELEASES, Texts
+from tests.frozen.stage import ASPECTS, RELEASES
+from tests.frozen.texts import differences, dump
 
 
 def main() -> int:
@@ -73,10 +73,12 @@ def _one(one: Subject, release: str, given: argparse.Namespace) -> int:
         print("\n".join(texts[given.show]))
         return 0
     if given.dump:
-        _dump(texts, given.dump, one, release)
+        dump(texts, given.dump, one, release)
         return 0
     if given.against:
-        return _compared(texts, given.against, one, release)
+        lines = [*differences(texts, given.against, one, release)]
+        print(*lines, sep="\n", end="\n" if lines else "")
+        return len(lines)
     file, now = digests.file_of(one), digests.digests_of(texts, fails)
     known = digests.read(file)
     if given.write:
@@ -86,37 +88,6 @@ def _one(one: Subject, release: str, given: argparse.Namespace) -> int:
     if wrong:
         print(f"{one.name} {release}: {', '.join(wrong)}")
     return len(wrong)
-
-
-def _file(folder: Path, one: Subject, release: str, aspect: str) -> Path:
-    return folder / f"{one.name}.{release}.{aspect}.txt"
-
-
-def _dump(texts: Texts, folder: Path, one: Subject, release: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for aspect, lines in texts.items():
-        if lines:
-            _file(folder, one, release, aspect).write_text("\n".join(lines) + "\n")
-
-
-def _compared(texts: Texts, folder: Path, one: Subject, release: str) -> int:
-    """Prints the first line that differs of each aspect, under the act that it belongs to."""
-    differ = 0
-    for aspect, now in texts.items():
-        file = _file(folder, one, release, aspect)
-        if not file.exists() or not now:
-            continue
-        before = file.read_text().splitlines()
-        if before == now:
-            continue
-        differ += 1
-        pairs = enumerate(zip_longest(before, now))
-        number, (was, is_now) = next((number, both) for number, both in pairs if both[0] != both[1])
-        where = [line for line in before[:number] if line.startswith(("=== ", "--- "))][-2:]
-        print(f"{one.name} {release} {aspect}, line {number + 1} of {len(before)}, {' '.join(where)}")
-        print(f"  was: {'(nothing)' if was is None else was}")
-        print(f"  now: {'(nothing)' if is_now is None else is_now}")
-    return differ
 
 
 if __name__ == "__main__":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.conftest import WHOLE, Simulator
+from tests.conftest import ROOT, WHOLE, Simulator
 from tests.frozen import digests
 from tests.frozen.play import Subject, generated, play, shipped
-from tests.frozen.stage import RELEASES
+from tests.frozen.stage import RELEASES, Texts
+from tests.frozen.texts import differences
 
 SAMPLE = {"quickstart": "7.2", "expert-parallel": "7.15", "sealed-weights": "6.4", "pair-8": "6.2", "pair-17": "6.4",
           "pair-26": "7.2", "pair-35": "7.15"}  # fmt: skip
@@ -22,14 +27,25 @@ def played() -> list[tuple[Subject, str]]:
 
 
 @pytest.mark.parametrize(("one", "release"), played(), ids=lambda value: getattr(value, "name", value))
-def test_it_does_what_it_did(one: Subject, release: str, sim: Simulator) -> None:
+def test_it_does_what_it_did(one: Subject, release: str, sim: Simulator, tmp_path: Path) -> None:
     fails = digests.fails(one, release) and (WHOLE or one.seed is not None)
-    now = digests.digests_of(play(one, release, fails), fails)
+    texts = play(one, release, fails)
+    now = digests.digests_of(texts, fails)
     known = digests.read(digests.file_of(one))[one.name, release]
     if not fails:
         known = known | {"failures": now["failures"]}
 
-    assert digests.wrong(known, now) == [], f"python -m tests.frozen {one.name} --release {release} --against FOLDER"
+    assert digests.wrong(known, now) == [], why(one, release, texts, tmp_path)
+
+
+def why(one: Subject, release: str, texts: Texts, folder: Path) -> str:
+    """Whether a process of its own makes other texts than this one, or how to see what differs."""
+    dump = [sys.executable, "-m", "tests.frozen", one.name, "--release", release, "--dump", str(folder)]
+    subprocess.run(dump, cwd=ROOT, check=True)
+    lines = [*differences(texts, folder, one, release)]
+    if lines:
+        return "a process of its own differs (was) from this one (now):\n" + "\n".join(lines)
+    return f"python -m tests.frozen {one.name} --release {release} --against FOLDER"
 
 
 def test_each_plan_and_pair_has_digests() -> None:

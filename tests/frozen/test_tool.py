@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.frozen.__main__ import _compared, _dump
 from tests.frozen.calls import Names
 from tests.frozen.moving import in_order, is_of_threads, spans, summed
 from tests.frozen.play import subject
 from tests.frozen.stage import ASPECTS
+from tests.frozen.texts import differences, dump
 from tests.python_calls import calls_of
 
 ALIVE = {
@@ -63,17 +61,14 @@ def test_a_span_of_copies_is_one_word_and_its_calls_are_not_failed() -> None:
     assert [is_of_threads(calls, n) for n in range(6)] == [False, False, True, True, False, True]
 
 
-def test_the_first_line_that_differs_is_shown_under_its_act(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_line_that_differs_is_shown_under_its_act(tmp_path: Path) -> None:
     one = subject("quickstart")
     texts = {aspect: ["=== apply", "hipFree()"] for aspect in ASPECTS}
-    _dump(texts, tmp_path, one, "7.2")
+    dump(texts, tmp_path, one, "7.2")
 
-    assert _compared(texts, tmp_path, one, "7.2") == 0
-    assert _compared(texts | {"calls": ["=== apply", "hipMalloc()"]}, tmp_path, one, "7.2") == 1
-    assert capsys.readouterr().out.splitlines() == [
-        "quickstart 7.2 calls, line 2 of 2, === apply",
-        "  was: hipFree()",
-        "  now: hipMalloc()",
+    assert [*differences(texts, tmp_path, one, "7.2")] == []
+    assert [*differences(texts | {"calls": ["=== apply", "hipMalloc()"]}, tmp_path, one, "7.2")] == [
+        "quickstart 7.2 calls, line 2 of 2, === apply\n  was: hipFree()\n  now: hipMalloc()"
     ]
 
 
