@@ -1,17 +1,19 @@
-"""How many descriptors this process has open."""
+"""The files that a process has open."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+from collections.abc import Iterator
+from pathlib import Path
 
-_OWN = "/proc/self/fd"
+
+def opened(process: int | str = "self") -> Iterator[tuple[Path, str]]:
+    """Path of each descriptor below /proc, and the name of its file. One that is closed meanwhile is left out."""
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            yield descriptor, str(descriptor.readlink())
 
 
 def descriptors(but: str | None = None) -> int:
-    """but: text in the names of files that do not count."""
-    names = []
-    for number in os.listdir(_OWN):  # noqa: PTH208
-        with contextlib.suppress(OSError):  # the listing's own, which is closed by now
-            names.append(os.readlink(f"{_OWN}/{number}"))  # noqa: PTH115
-    return sum(but is None or but not in name for name in names)
+    """How many this process has open. but: text in the names of files that do not count."""
+    return sum(but is None or but not in name for _, name in opened())

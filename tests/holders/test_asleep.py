@@ -20,7 +20,7 @@ from hipplan.cli.main import run
 from hipplan.errors import HeldError
 from hipplan.holders import names, requests
 from tests.conftest import Simulator
-from tests.descriptors import descriptors
+from tests.descriptors import descriptors, opened
 from tests.holders.test_holders import Held, attached, code, f32, until
 from tests.holders.test_interrupts import command, state
 from tests.holders.test_killed import about
@@ -36,13 +36,7 @@ SAVING_OR_RESTORING = "hipMemAddressReserve@3"
 
 def files(process: int, name: str = "") -> list[str]:
     """Files that a process has open whose names contain a text."""
-    paths = []
-    for descriptor in Path(f"/proc/{process}/fd").iterdir():
-        try:
-            paths.append(str(descriptor.readlink()))
-        except FileNotFoundError:  # closed since
-            continue
-    return [path for path in paths if name in path]
+    return [path for _, path in opened(process) if name in path]
 
 
 def sleep(*arguments: str) -> int:
@@ -128,8 +122,8 @@ contents: {"written[0]": {value: 3, dtype: u8}, "on_host[0]": {value: 5, dtype: 
 def test_a_backup_is_read_only(held: Held) -> None:
     process = held()["pid"]
     assert sleep() == 0
-    for descriptor in Path(f"/proc/{process}/fd").iterdir():
-        if "hipplan-asleep" in str(descriptor.readlink()):
+    for descriptor, name in opened(process):
+        if "hipplan-asleep" in name:
             with open(descriptor, "r+b", buffering=0) as backup:  # noqa: PTH123
                 assert fcntl.fcntl(backup, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
                 with pytest.raises(PermissionError):
@@ -423,9 +417,9 @@ def test_verify_finds_no_difference_in_a_sleeping_holder(held: Held, capsys: Any
 def backups(process: int) -> set[tuple[int, int]]:
     """(device number, inode) of the backup files that a process has open."""
     identities = set()
-    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+    for descriptor, name in opened(process):
         with contextlib.suppress(FileNotFoundError):  # closed since
-            if "hipplan-asleep" in str(descriptor.readlink()):
+            if "hipplan-asleep" in name:
                 identities.add((descriptor.stat().st_dev, descriptor.stat().st_ino))
     return identities
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
@@ -18,6 +17,7 @@ import hipplan
 from hipplan.errors import ApplyError
 from hipplan.layout.layout import Layout
 from tests.conftest import Simulator
+from tests.descriptors import opened
 
 MIB = 2**20
 NOBODY = 65534
@@ -65,11 +65,7 @@ def names(folder: Path) -> list[str]:
 
 def held_open(folder: Path) -> list[str]:
     """What this process has open there."""
-    links = []
-    for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # the listing's own, which is closed by now
-            links.append(str(link.readlink()))
-    return [link for link in links if link.startswith(f"{folder}/")]
+    return [file for _, file in opened() if file.startswith(f"{folder}/")]
 
 
 def flip(file: Path, at: int) -> None:
