@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -203,6 +204,7 @@ class _Player:
         with product.applier(product.load(SHARED), self.machine, {})() as layout:
             descriptor = layout.export("shared")
             try:
-                yield {"caller": bytearray(65536), "shared": descriptor}
+                # Not a bytearray: the heap of a Python that is no PIE has short addresses, which show in the texts.
+                yield {"caller": mmap.mmap(-1, 65536), "shared": descriptor}
             finally:
                 os.close(descriptor)
