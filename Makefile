@@ -29,7 +29,7 @@ demo: $(VENV)/installed
 	@echo
 	@echo "hipplan is installed in $(VENV). To call it: . $(BIN)/activate && hipplan --help"
 
-# In as many processes as there are cores; ARGUMENTS names tests or options, -n0 for one process.
+# In parallel (tests/conftest.py says in how many processes); ARGUMENTS names tests or options, -n0 for one process.
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGUMENTS)
 
