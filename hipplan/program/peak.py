@@ -16,8 +16,6 @@ from hipplan.program.program import descriptors_of
 from hipplan.program.taking import Taking, ordinal_taken, taken_by
 from hipplan.units import about_size, format_size, full_size
 
-_MAPPED = frozenset({steps.Map, steps.SetAccess})
-
 OPEN_FILES_MARGIN = 64
 """Descriptors left for everything else in the process."""
 
@@ -95,8 +93,6 @@ def taken(taking: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taki
     """The steps that take memory, by the ordinal of the device that they take it from."""
     by_ordinal: dict[int, list[Taking]] = defaultdict(list)
     for step in taking:
-        if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
-            continue
         ordinal = ordinal_taken(step, machine)
         if ordinal is not None:
             by_ordinal[ordinal].append(cast(Taking, step))

@@ -21,6 +21,8 @@ Taking = (
 def ordinal_taken(step: steps.Step, machine: Machine | None) -> int | None:
     """The ordinal of the device that a step takes its `size` bytes from, CPU_ORDINAL for the host; None: from none, or
     from wherever managed memory moves to."""
+    if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
+        return None
     if isinstance(step, steps.CreateAllocation):
         return step.device if step.location == "device" else steps.CPU_ORDINAL
     if isinstance(step, steps.CreateDeviceBuffer):
@@ -36,8 +38,6 @@ def taken_by(some_steps: Iterable[steps.Step], machine: Machine | None) -> dict[
     """Ordinal -> bytes that steps take from that device, CPU_ORDINAL for the host."""
     taken: dict[int, int] = {}
     for step in some_steps:
-        if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
-            continue
         ordinal = ordinal_taken(step, machine)
         if ordinal is not None:
             size: Any = getattr(step, "size", 0)

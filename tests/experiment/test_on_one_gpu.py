@@ -39,13 +39,17 @@ def on_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIPPLAN_RUNTIME", "sim")
 
 
+def rounds(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, only: list[str]) -> int:
+    """Measures so many rounds of one experiment, of which only some cells; returns the exit code."""
+    monkeypatch.setattr(experiments, "CHOSEN", {"comm-scope/pinned": only})
+    monkeypatch.setattr(experiments, "ROUNDS", count)
+    return experiments.main(str(folder), "3600")
+
+
 def test_rounds_end_with_reports_in_two_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(experiments, "CHOSEN", {"comm-scope/pinned": ["size=256B,4KiB", "device=gpu.0"]})
-    monkeypatch.setattr(experiments, "ROUNDS", 2)
-
-    assert experiments.main(str(tmp_path), "3600") == 0
+    assert rounds(tmp_path, monkeypatch, 2, ["size=256B,4KiB", "device=gpu.0"]) == 0
     said = capsys.readouterr().out
     assert "measured without a failure: comm-scope/pinned" in said
     assert "| 256B | gpu.0 | copy pinned > on_gpu |" in said
@@ -61,10 +65,7 @@ def test_rounds_end_with_reports_in_two_files(
 def test_a_failed_repetition_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(experiments, "CHOSEN", {"comm-scope/pinned": ["size=256B", "device=gpu.7"]})
-    monkeypatch.setattr(experiments, "ROUNDS", 1)
-
-    assert experiments.main(str(tmp_path), "3600") == 1
+    assert rounds(tmp_path, monkeypatch, 1, ["size=256B", "device=gpu.7"]) == 1
     assert "size=256B device=gpu.7: 1 of 1: HP3" in capsys.readouterr().out
 
 
