@@ -20,7 +20,7 @@ from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.compiler import compile_change
 from hipplan.program.devices import place
 from hipplan.program.difference import Difference
-from hipplan.program.program import Program, descriptors_of
+from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation
 
 _NOTHING: Mapping[str, int] = {}
@@ -57,7 +57,7 @@ def _ready(program: Program) -> Program:
     imported = sum(
         isinstance(step, ImportAllocation) for step in program.steps
     )  # each import also has the descriptor that was sent
-    make_room(descriptors_of(program.steps) + imported)
+    make_room(program.descriptors + imported)
     native_rows(program)  # now, and not within the first apply
     return program
 
@@ -76,7 +76,7 @@ def prepare_change(
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
     change = compile_change(old, plan, machine, renewed, meet)
-    make_room(descriptors_of(old.steps) + descriptors_of(change.new.steps))
+    make_room(old.descriptors + change.new.descriptors)
     return change
 
 
@@ -105,4 +105,5 @@ def _without(machine: Machine, program: Program) -> Machine:
         device.model_copy(update={"in_use": max(0, device.in_use - held.get(ordinal, 0))})
         for ordinal, device in enumerate(machine.devices)
     ]
-    return huge_pages.freed(machine, program.steps).model_copy(update={"devices": devices, "name": program.machine})
+    freed = huge_pages.freed(machine, (step for _, step in program.single))
+    return freed.model_copy(update={"devices": devices, "name": program.machine})

@@ -248,7 +248,7 @@ class Transaction:
         self._wait_for(change.devices_of_both)
         slots, timed = len(change.new.slots), self._record is not None
         if altering or change.seals or self.old.program.steps:
-            made = ChangeRows(change.new, self.old.program)
+            made = ChangeRows(change.new, self.old.program, change.about.new.owners)
             parts = (change.links, change.additions, altering, change.seals)
             rows = _core.Rows([row for part in parts for row in made.rows(part)])
             same, kept = change.kept_slots()

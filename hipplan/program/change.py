@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -10,6 +11,7 @@ from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
+from hipplan.program.touched import Touched
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -41,6 +43,30 @@ class KeysOf(Set[Key]):
 
     def __len__(self) -> int:
         return len(self._all)
+
+
+class AndEqual(Set[Key]):
+    """Keys, and those of what a change is not about."""
+
+    def __init__(self, keys: Set[Key], part: Touched) -> None:
+        self.keys = keys
+        self._part = part
+
+    def __contains__(self, key: object) -> bool:
+        if key in self.keys:
+            return True
+        return isinstance(key, tuple) and self._part.leaves_out(*key[:2])
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for step in self._part.whole.steps if (key := key_of(step)) in self and key is not None)
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the objects with those keys."""
+        return self._part.names
 
 
 @steps.step_data
@@ -75,8 +101,17 @@ class Change:
     seals: tuple[ChangeAccess, ...] = ()
     """Steps that seal it, the last of all."""
 
+    part: Touched | None = None
+    """What the change is about, if that is not everything."""
     saves: bool = False
     """Contents copy memory that is removed: so they come before the changes, and after the devices are idle."""
+
+    @property
+    def about(self) -> Change:
+        """The same change without what is equal in both programs, of which there is nothing to say."""
+        if self.part is None or self.part.whole is not self.new:
+            return self
+        return replace(self, old=self.part.old, new=self.part.new)
 
     @property
     def filling(self) -> Program:
@@ -114,14 +149,17 @@ class Change:
         if isinstance(self.kept, KeysOf):
             return min(len(self.old.slots), len(self.new.slots)), []
         old, new = self.old.slots, self.new.slots
-        stays = (step.name for step in self.new.steps if key_of(step) in self.kept) if self.kept else ()
-        return 0, [(new[name], old[self.renamed.get(name, name)]) for name in stays]
+        kept, equal = (self.kept.keys, self.kept.names) if isinstance(self.kept, AndEqual) else (self.kept, ())
+        stays = (step.name for step in self.about.new.steps if key_of(step) in kept) if kept else ()
+        pairs = [(new[name], old[self.renamed.get(name, name)]) for name in stays]
+        return 0, pairs + [(new[name], old[name]) for name in equal]
 
     def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
         made = {id(step) for step in (*self.additions, *self.changes)}
         touched = self.changed.union(step.name for step in self.seals)
-        touched_steps = [s for s in program.steps if id(s) in made or s.name in touched]
+        everything = self.about.new if program is self.new else program
+        touched_steps = [s for s in everything.steps if id(s) in made or s.name in touched]
         silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
         with_access = {step.name for step in touched_steps if isinstance(step, steps.SetAccess)}
         return (*touched_steps, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access))

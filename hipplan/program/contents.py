@@ -243,7 +243,7 @@ def _lane_names(devices: Iterable[int]) -> set[str]:
 
 def lanes_of(program: Program) -> Staging:
     """The pinned memory of a program's lanes, by device."""
-    made = (step for step in program.steps if isinstance(step, CreatePinnedBuffer))
+    made = (step for _, step in program.single if isinstance(step, CreatePinnedBuffer))
     return {step.device: step.size for step in made if step.name == staging_name(step.device)}
 
 

@@ -15,11 +15,12 @@ from operator import attrgetter
 from hipplan.notebooks import InNotebooks
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
-from hipplan.program.change import Change, Key, KeysOf, key_of
+from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
+from hipplan.program.touched import touched
 from hipplan.program.upward import upward
 
 
@@ -60,7 +61,10 @@ def difference(
     resized = None if renewed or fills or unmaps else _resized(old, new)
     if resized is not None:
         return resized
-    return _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills, unmaps)
+    new = _on_old_ranges(old, new, renewed)
+    part = touched(old, new, renewed)
+    change = _Comparison(part.old, part.new, renewed).result(fills, unmaps)
+    return change if part.new is new else replace(change, old=old, new=new, kept=AndEqual(change.kept, part), part=part)
 
 
 def from_nothing(new: Program) -> Difference:
@@ -111,17 +115,21 @@ def _resized(old: Program, new: Program) -> Difference | None:
 def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     """The new program, in which old reservations stay where possible: one that is large enough keeps its size, and one
     that a lock has placed keeps its address unless the plan demands another."""
-    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.name not in renewed}
-    stay: dict[str, steps.Reserve] = {}
-    for step in new.steps:
+    there = {step.name: step for _, step in old.single if isinstance(step, steps.Reserve) and step.name not in renewed}
+    stay: dict[int, steps.Reserve] = {}
+    for place, step in new.single:
         was = there.get(step.name) if isinstance(step, steps.Reserve) else None
         if was is None or not isinstance(step, steps.Reserve) or step.size > was.size:
             continue
         asked = step.asked if step.size == was.size else was.size
-        stay[step.name] = replace(step, size=was.size, asked=asked)
+        stay[place] = replace(step, size=was.size, asked=asked)
         if was.exact and not step.exact and step.alignment == was.alignment:
-            stay[step.name] = replace(was, asked=asked, origin=step.origin)
-    made = (stay.get(step.name, step) if isinstance(step, steps.Reserve) else step for step in new.steps)
+            stay[place] = replace(was, asked=asked, origin=step.origin)
+    if all(stay[place] == new.steps[place] for place in stay):
+        return new
+    made = [*new.steps]
+    for place, range_ in stay.items():
+        made[place] = range_
     return replace(new, steps=tuple(made))
 
 

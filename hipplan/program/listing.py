@@ -50,6 +50,7 @@ class Line:
 
 def lines(change: Change) -> list[Line]:
     """The lines in the order of the new program, then the removed objects. A region and its chunks are one line."""
+    change = change.about
     old, new, filled, lost = _Side(change.old), _Side(change.new), _filled(change), losses.losses(change)
     changed_lines = []
     for resource in new.shown():

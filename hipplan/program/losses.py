@@ -83,6 +83,7 @@ class Loss:
 
 def losses(change: Change) -> dict[ObjectKey, Loss]:
     """What objects of the old program lose, in its order. Those that lose nothing are absent."""
+    change = change.about
     known = _Losses(change).all()
     return {key: known[key] for resource in change.old.resources if (key := (resource.kind, resource.name)) in known}
 

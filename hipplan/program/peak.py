@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
@@ -13,7 +12,7 @@ from hipplan.program import huge_pages, steps
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
 from hipplan.program.program import descriptors_of
-from hipplan.program.taking import Taking, ordinal_taken, taken_by
+from hipplan.program.taking import Taking, ordinal_taken, taken_by, takers
 from hipplan.units import about_size, format_size, full_size
 
 OPEN_FILES_MARGIN = 64
@@ -22,24 +21,25 @@ OPEN_FILES_MARGIN = 64
 
 def check(change: Difference, machine: Machine, findings: Findings) -> None:
     """HP301, HP303, HP308, HP315: what a change needs at its peak. machine: as if the layout's memory were free."""
-    there, made = taken(change.old.steps, machine), taken((*change.additions, *change.changes), machine)
+    there, made = change.old.taken, taken((*change.additions, *change.changes), machine)
     for name, ordinal in change.new.devices.items():
-        device, both = machine.devices[ordinal], bytes_of(there[ordinal]) + bytes_of(made[ordinal])
+        device, both = machine.devices[ordinal], there.get(ordinal, 0) + bytes_of(made[ordinal])
         short = 0 if device.memory is None else device.in_use + both - device.memory
         if made[ordinal] and short > 0:
             summary = f"{name} needs {about_size(short)} more than is free while old and new memory exist together"
-            findings.add(_too_much("HP301", summary, there[ordinal], made[ordinal], about_size))
-    on_host, coming = there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL]
-    both = bytes_of(on_host) + bytes_of(coming)
+            findings.add(_too_much("HP301", summary, there.get(ordinal, 0), made[ordinal], about_size))
+    on_host, coming = there.get(steps.CPU_ORDINAL, 0), made[steps.CPU_ORDINAL]
+    both = on_host + bytes_of(coming)
     for size, says, _ in host_bounds(machine):
         if coming and both > size:
             summary = f"old and new memory together need {full_size(both)} of host memory, {says} {full_size(size)}"
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
-    for lacking in huge_pages.shortages((*change.old.steps, *change.additions), machine):
+    stay = (step for _, step in change.old.single)
+    for lacking in huge_pages.shortages((*stay, *change.additions), machine):
         summary = f"old and new buffers together need {lacking.what}"
         findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))
-    count = descriptors_of((*change.old.steps, *change.additions, *change.changes))
+    count = change.old.descriptors + descriptors_of((*change.additions, *change.changes))
     limit = machine.limits.open_files
     if machine.runtime != "cuda" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
@@ -78,22 +78,20 @@ def bytes_of(taking: Iterable[Taking]) -> int:
     return sum(step.size for step in taking)
 
 
-def _too_much(
-    code: str, summary: str, there: Sequence[Taking], coming: Sequence[Taking], shown: Callable[[int], str]
-) -> Diagnostic:
+def _too_much(code: str, summary: str, there: int, coming: Sequence[Taking], shown: Callable[[int], str]) -> Diagnostic:
     """The error for one device or the host: old memory stays until the new memory is made."""
     largest = max(coming, key=lambda step: step.size)
-    stay, come = shown(bytes_of(there)), shown(bytes_of(coming))
+    stay, come = shown(there), shown(bytes_of(coming))
     why = f"{stay} of the layout stay until the end, {come} are added; '{largest.name}' is the largest"
     hint = "remove in one update and add in the next, or close the layout and apply the plan"
     return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
 
 
-def taken(taking: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
+def taken(some_steps: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
     """The steps that take memory, by the ordinal of the device that they take it from."""
     by_ordinal: dict[int, list[Taking]] = defaultdict(list)
-    for step in taking:
+    for step in takers(some_steps):
         ordinal = ordinal_taken(step, machine)
         if ordinal is not None:
-            by_ordinal[ordinal].append(cast(Taking, step))
+            by_ordinal[ordinal].append(step)
     return by_ordinal

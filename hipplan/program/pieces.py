@@ -88,13 +88,13 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
     if not renewed and not fills and _stays_even(old, planned):
         return difference(old, planned)
     findings = Findings()
-    new = fitted(planned, findings, old)
+    new = planned if _stay_even(old, planned) else fitted(planned, findings, old)
     if findings.errors:
         raise MachineError(in_order(findings.all))
     if not concerned(planned.measured):
         return difference(old, new, renewed, fills=fills)
     planned_change = None
-    if new is not planned or _is_cut(old):
+    if new is not planned or (old.evenness.in_pieces and _is_cut(old)):
         planned_change = difference(as_planned(old), planned, renewed)
         renewed = renewed | _recreated(planned_change)
     change = with_rights_kept(difference(old, new, named(old, renewed) | named(new, renewed), fills=fills))
@@ -112,6 +112,15 @@ def _stays_even(old: Program, new: Program) -> bool:
     stay = min(len(old.steps), len(new.steps))
     touched = (step for step in (*old.steps[stay:], *new.steps[stay:]) if isinstance(step, Map))
     return all(old.evenness.sizes.get(step.reservation) == step.size for step in touched)
+
+
+def _stay_even(old: Program, new: Program) -> bool:
+    """Whether the mappings of each range have one size, which is the old one's where there was a range: then nothing is
+    cut, and no range gets its rights in one call."""
+    before = old.evenness.sizes
+    return not old.evenness.in_pieces and all(
+        size and before.get(name, size) == size for name, size in new.evenness.sizes.items()
+    )
 
 
 def require_sure(change: Difference) -> None:

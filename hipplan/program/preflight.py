@@ -11,7 +11,7 @@ from hipplan.language.findings import Findings
 from hipplan.language.host import HOST
 from hipplan.language.latest import Latest
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import ByteRange, ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
@@ -296,6 +296,8 @@ class _Rules:
             if (node := self.objects.allocations[name].spec.numa_node) is not None:
                 self._node(name, node, *self.objects.allocations[name].path, "numa_node")
         for buffer in self.objects.buffers.values():
+            if isinstance(buffer.spec, DeviceBuffer):  # there may be thousands of them
+                continue
             anonymous = isinstance(buffer.spec, RegisteredBuffer)
             spec = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else buffer.spec
             path = (*buffer.path, *(("anonymous",) if anonymous else ()))

@@ -26,7 +26,6 @@ from hipplan.program.rows import owners_of
 from hipplan.program.series import Series
 from hipplan.program.steps import (
     CreateAllocation,
-    CreateDeviceBuffer,
     ImportAllocation,
     Map,
     RegisterBuffer,
@@ -185,6 +184,11 @@ class Program(InNotebooks):
         return taken_by(self.makers.values(), self.measured)
 
     @cached_property
+    def descriptors(self) -> int:
+        """File descriptors that its steps take, at most."""
+        return descriptors_of(self.makers.values())
+
+    @cached_property
     def evenness(self) -> Evenness:
         """Whether ranges have mappings of one size."""
         return evenness_of(self.steps)
@@ -249,14 +253,10 @@ class Program(InNotebooks):
 
     def bytes_by_device(self) -> dict[str, int]:
         """Bytes of device memory that the plan takes, by device name: with padding, without imported memory."""
-        out = dict.fromkeys(self.devices, 0)
         names = {ordinal: name for name, ordinal in self.devices.items()}
-        for step in self.steps:
-            if isinstance(step, CreateDeviceBuffer) or (
-                isinstance(step, CreateAllocation) and step.location == "device"
-            ):
-                out[names[step.device]] += step.size
-        return out
+        return dict.fromkeys(self.devices, 0) | {
+            names[ordinal]: size for ordinal, size in self.taken.items() if ordinal in names
+        }
 
 
 def rights_by_mapping(some_steps: Iterable[Step]) -> dict[str, SetAccess]:

@@ -165,10 +165,11 @@ class Made(Protocol):
 class ChangeRows:
     """The rows of a change. Slots for old and temporary objects come after those of the new program."""
 
-    def __init__(self, new: Made, old: Made) -> None:
+    def __init__(self, new: Made, old: Made, owners: Owners) -> None:
+        """owners: of what rows name, at least."""
         self.slots: Overlay[str, int] = Overlay(new.slots)
         self._count = self._first = len(new.slots)
-        self._owners: Overlay[str, int] = Overlay(new.owners)
+        self._owners: Overlay[str, int] = Overlay(owners)
         self._old = old
         self._of_old: dict[str, int] = {}
 

@@ -78,6 +78,7 @@ class Ranges:
 
 def unsure(change: Change) -> Iterator[Step]:
     """Steps of a change for which hipMemSetAccess may be refused, when they are made or undone."""
+    change = change.about
     ranges = Ranges(change.old)
     before = {step.name: (step.reservation, step.offset) for step in change.old.steps if isinstance(step, Map)}
     now = {step.name: (step.reservation, step.offset) for step in change.new.steps if isinstance(step, Map)}

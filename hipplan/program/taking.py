@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import cast, get_args
 
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
@@ -16,13 +16,17 @@ Taking = (
     | steps.CreateManagedBuffer
 )
 """Steps that may need free memory."""
+_TAKERS = frozenset(get_args(Taking))
 
 
-def ordinal_taken(step: steps.Step, machine: Machine | None) -> int | None:
+def takers(some_steps: Iterable[steps.Step]) -> list[Taking]:
+    """Those of some steps that may need free memory."""
+    return cast(list[Taking], [step for step in some_steps if type(step) in _TAKERS])
+
+
+def ordinal_taken(step: Taking, machine: Machine | None) -> int | None:
     """The ordinal of the device that a step takes its `size` bytes from, CPU_ORDINAL for the host; None: from none, or
     from wherever managed memory moves to."""
-    if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
-        return None
     if isinstance(step, steps.CreateAllocation):
         return step.device if step.location == "device" else steps.CPU_ORDINAL
     if isinstance(step, steps.CreateDeviceBuffer):
@@ -37,17 +41,13 @@ def ordinal_taken(step: steps.Step, machine: Machine | None) -> int | None:
 def taken_by(some_steps: Iterable[steps.Step], machine: Machine | None) -> dict[int, int]:
     """Ordinal -> bytes that steps take from that device, CPU_ORDINAL for the host."""
     taken: dict[int, int] = {}
-    for step in some_steps:
+    for step in takers(some_steps):
         ordinal = ordinal_taken(step, machine)
         if ordinal is not None:
-            size: Any = getattr(step, "size", 0)
-            taken[ordinal] = taken.get(ordinal, 0) + size
+            taken[ordinal] = taken.get(ordinal, 0) + step.size
     return taken
 
 
 def sums(before: Mapping[int, int], other: Mapping[int, int], sign: int) -> dict[int, int]:
     """The bytes of both by ordinal: `before` and, with their sign, `other`."""
     return {ordinal: before.get(ordinal, 0) + sign * other.get(ordinal, 0) for ordinal in {**before, **other}}
-
-
-_MAPPED = frozenset({steps.Map, steps.SetAccess})

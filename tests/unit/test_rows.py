@@ -60,7 +60,7 @@ def test_it_is_the_last_of_those_that_keep_one_when_rights_change_and_when_that_
     new = PLAN | {"reservations": {"r": PLAN["reservations"]["r"] | {"access": less}}}
     new["regions"] = {"w": PLAN["regions"]["w"] | {"access": less, "size": "8MiB"}, "spread": PLAN["regions"]["spread"]}
     change = compile_change(old, hipplan.load(new), MACHINE)
-    made = ChangeRows(change.new, old)
+    made = ChangeRows(change.new, old, change.new.owners)
     calls = [*in_calls(made.rows(change.additions)), *in_calls(made.rows(change.changes))]
     assert {name for name, _, _ in calls} == {"r[0]", "r[1]", "w[0]", "w[1]", "w[2]", "w[3]"}
     for name, order, undo in calls:
@@ -74,7 +74,7 @@ def test_memory_that_is_replaced_gets_its_rights_back_in_the_same_order() -> Non
     old = compile_plan(PLAN, MACHINE)
     new = PLAN | {"regions": PLAN["regions"] | {"w": PLAN["regions"]["w"] | {"device": "gpu.3"}}}
     change = compile_change(old, hipplan.load(new), MACHINE)
-    made = ChangeRows(change.new, old)
+    made = ChangeRows(change.new, old, change.new.owners)
     calls = [*in_calls(made.rows(change.additions)), *in_calls(made.rows(change.changes))]
     taken_out = [(name, undo[-1]) for name, order, undo in calls if not order]
     assert taken_out == [("w[1]", 2), ("w[0]", 2)]

@@ -1,0 +1,145 @@
+"""An update compares what differs: what is equal in both programs is set aside first. Work is counted in calls, which
+no busy machine changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.program import listing, steps
+from hipplan.program.compiler import compile as compile_plan
+from hipplan.program.difference import _Comparison, _on_old_ranges, difference
+from hipplan.program.losses import losses
+from hipplan.program.program import Program
+from tests.conftest import Simulator
+from tests.frozen import pairs
+from tests.frozen.stage import RELEASES
+from tests.python_calls import CHUNK, calls_of
+
+CALLS_MAX = 25
+"""Python calls of a whole update for each chunk or buffer that stays: compiling the plan makes most of them."""
+
+
+def many_chunks(count: int, more: int) -> hipplan.LoadedPlan:
+    region = {"device": "gpu.0", "size": count * CHUNK, "chunk": CHUNK}
+    return plan({"regions": {"cache": region}}, {f"b{number}": "64KiB" for number in range(1 + more)})
+
+
+def many_buffers(count: int, more: int) -> hipplan.LoadedPlan:
+    sizes = {f"b{number}": "64KiB" for number in range(count)}
+    return plan({}, sizes | {f"b{count // 2}": f"{64 + more}KiB"})
+
+
+def plan(more: dict[str, Any], sizes: dict[str, str]) -> hipplan.LoadedPlan:
+    buffers = {name: {"kind": "device", "device": "gpu.0", "size": size} for name, size in sizes.items()}
+    return hipplan.load({"hipplan": 1, "devices": {"gpu": {"count": 2}}, "buffers": buffers, **more})
+
+
+@pytest.mark.parametrize("make", [many_chunks, many_buffers])
+def test_an_update_makes_few_calls_for_what_stays(make: Any, sim: Simulator) -> None:
+    costs = []
+    for count in (100, 1100):
+        with hipplan.apply(make(count, 0), runtime="sim", answer=False) as layout:
+            layout.update(make(count, 1), lose="*")
+            layout.update(make(count, 0), lose="*")
+            new = make(count, 1)
+            costs.append(calls_of(lambda new=new, layout=layout: layout.update(new, lose="*")).python)
+            assert layout.drift() == []
+    assert (costs[1] - costs[0]) / 1000 <= CALLS_MAX
+
+
+@pytest.mark.parametrize("make", [many_chunks, many_buffers])
+def test_comparing_sees_only_what_differs(make: Any) -> None:
+    old, new = (compile_plan(make(1000, more), "mi300x-8") for more in (0, 1))
+    change = difference(old, new)
+    assert len(change.about.old.steps) + len(change.about.new.steps) <= 3
+    assert len(change.kept) == len(old.makers) - (make is many_buffers)
+    assert (change.old, change.new) == (old, new)
+
+
+def programs(seed: int, release: str, folder: Path) -> tuple[Program, Program] | None:
+    """Those of a generated pair of plans; None: this release cannot have them."""
+    (folder / "data.bin").write_bytes(bytes(100_000))
+    machine = hipplan.machine("mi300x-8").model_copy(update={"hip_version": release})
+    made = []
+    for name, given in zip(("before", "after"), pairs.pair(seed), strict=True):
+        file = folder / f"{name}.yaml"
+        file.write_text(json.dumps(given))
+        try:
+            made.append(compile_plan(hipplan.load(file), machine))
+        except hipplan.MachineError:
+            return None
+    return made[0], made[1]
+
+
+def test_the_change_is_the_one_that_comparing_everything_finds(tmp_path: Path) -> None:
+    set_aside = 0
+    for seed in range(pairs.COUNT):
+        both = programs(seed, [*RELEASES.values()][seed % len(RELEASES)], tmp_path)
+        if both is not None:
+            set_aside += sum(is_found_by_comparing_everything(both[0], to) for to in both)
+    assert set_aside > 100
+
+
+ACTS: dict[str, Callable[[hipplan.Layout], Any]] = {
+    "untouched": lambda layout: None,
+    "grown": lambda layout: layout.grow("cache", by=CHUNK),
+    "grown and shrunk": lambda layout: (layout.grow("cache", by=CHUNK), layout.shrink("cache", by=CHUNK)),
+    "shrunk": lambda layout: layout.shrink("cache", by=CHUNK),
+    "sealed": lambda layout: layout.seal("cache"),
+    "on the other device": lambda layout: layout.remap("cache", device="gpu.1"),
+    "recreated": lambda layout: layout.remap("cache"),
+    "asleep": lambda layout: layout.sleep("cache"),
+    "awake again": lambda layout: (layout.sleep("cache", to="drop"), layout.wake("cache")),
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "fewer addresses": {"reserve": 16 * CHUNK},
+    "a chunk more": {"size": 5 * CHUNK},
+    "other rights": {"access": {"gpu.0": "rw", "gpu.1": "r"}},
+    "rights of attached": {"attached": "rw"},
+    "sealed": {"seal": True},
+    "a tensor": {"tensors": {"t": {"dtype": "f32", "shape": [16]}}},
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("to", CHANGES)
+def test_it_is_so_for_a_region_that_a_layout_has_changed(act: str, to: str, sim: Simulator) -> None:
+    region = {"device": "gpu.0", "size": 4 * CHUNK, "chunk": CHUNK, "reserve": 64 * CHUNK}
+    first, second = (plan({"regions": {"cache": region | more}}, {"b": "64KiB"}) for more in ({}, CHANGES[to]))
+    with hipplan.apply(first, runtime="sim", answer=False) as layout:
+        ACTS[act](layout)
+        measured = layout.program.measured
+        assert measured is not None
+        is_found_by_comparing_everything(layout.program, compile_plan(second, measured))
+
+
+def test_a_range_that_a_lock_places_elsewhere_is_reserved_again() -> None:
+    old, new = (compile_plan(many_chunks(4, more), "mi300x-8") for more in (0, 1))
+    placed = (replace(s, address=1 << 40, exact=True) if isinstance(s, steps.Reserve) else s for s in new.steps)
+    moved = replace(new, steps=tuple(placed))
+    is_found_by_comparing_everything(old, moved)
+    assert ("reservation", "cache") not in difference(old, moved).kept
+
+
+def is_found_by_comparing_everything(old: Program, to: Program) -> bool:
+    """Asserts that the difference is what comparing all objects finds; returns whether some were set aside."""
+    new = _on_old_ranges(old, to, frozenset())
+    for fills in (False, True):
+        change, whole = difference(old, new, fills=fills), _Comparison(old, new, frozenset()).result(fills, False)
+        assert {*change.kept} == {*whole.kept} and len(change.kept) == len(whole.kept)
+        for field in ("additions", "changes", "gone", "released", "renamed", "changed", "contents"):
+            assert getattr(change, field) == getattr(whole, field), field
+        if change.about is not change:
+            assert dict(change.kept_slots()[1]) == dict(whole.kept_slots()[1])
+        assert listing.lines(change) == listing.lines(whole)
+        assert losses(change) == losses(whole)
+        assert {*change.to_read_back(new)} == {*whole.to_read_back(new)}
+    return change.about is not change
