@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -101,7 +101,7 @@ class Change:
     seals: tuple[ChangeAccess, ...] = ()
     """Steps that seal it, the last of all."""
 
-    part: Touched | None = None
+    part: Touched | None = field(default=None, compare=False)
     """What the change is about, if that is not everything."""
     saves: bool = False
     """Contents copy memory that is removed: so they come before the changes, and after the devices are idle."""

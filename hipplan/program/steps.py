@@ -7,7 +7,7 @@ and teardown free objects, latest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
@@ -38,7 +38,7 @@ UNSEEN = -2
 """The ordinal of another rank's device that this process does not see or use."""
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def step_data(kind: type[_Kind]) -> type[_Kind]:
     """A dataclass that mypy treats as frozen. A really frozen one takes three times as long to make, and programs have
     thousands. Steps of frequent kinds are made with positional arguments, which is twice as fast as keywords."""
