@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import TypeAlias
 
@@ -26,12 +26,16 @@ def key_of(step: steps.Step) -> Key | None:
 class KeysOf(Set[Key]):
     """The keys of a program, computed on demand."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, without: Sequence[steps.Step] = ()) -> None:
+        """without: steps whose keys are left out."""
         self._program = program
+        self._without = without
 
     @cached_property
     def _all(self) -> frozenset[Key]:
-        return frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+        left_out = {key_of(step) for step in self._without}
+        keys = frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+        return keys - left_out
 
     def __contains__(self, key: object) -> bool:
         return key in self._all
@@ -61,8 +65,11 @@ class Change:
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, for objects that stay under another name."""
     kept: Set[Key]
+    """The keys of objects that stay."""
     changed: frozenset[str]
     """Names in `new` of objects that stay, with other access or advice."""
+    renewed: tuple[steps.Step, ...] = ()
+    """Where nothing else changes: the steps of `new` for memory that is made again, in their order."""
     links: tuple[steps.Step, ...] = ()
     """Steps before all others: new peer links that open mappings of `old`, and what keeps these closed (openings.py).
     Other peer links are additions."""
@@ -109,16 +116,19 @@ class Change:
         """Whether the driver has nothing to do."""
         return not (self.links or self.additions or self.changes or self.contents or self.released)
 
-    def kept_slots(self) -> tuple[int, list[tuple[int, int]]]:
-        """How many objects stay in their slots, from the first on; (new slot, old slot) of others that stay."""
-        if isinstance(self.kept, KeysOf):
-            return min(len(self.old.slots), len(self.new.slots)), []
+    def kept_slots(self) -> tuple[int, list[int], list[tuple[int, int]]]:
+        """How many objects stay in their slots, from the first on; the slots of those of them that are made again;
+        (new slot, old slot) of others that stay."""
         old, new = self.old.slots, self.new.slots
+        if isinstance(self.kept, KeysOf):
+            return min(len(old), len(new)), [new[step.name] for step in self.renewed if step.makes], []
         stays = (step.name for step in self.new.steps if key_of(step) in self.kept) if self.kept else ()
-        return 0, [(new[name], old[self.renamed.get(name, name)]) for name in stays]
+        return 0, [], [(new[name], old[self.renamed.get(name, name)]) for name in stays]
 
     def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
+        if self.renewed:
+            return self.renewed
         made = {id(step) for step in (*self.additions, *self.changes)}
         touched = self.changed.union(step.name for step in self.seals)
         touched_steps = [s for s in program.steps if id(s) in made or s.name in touched]
