@@ -114,6 +114,14 @@ def _stays_even(old: Program, new: Program) -> bool:
     return all(old.evenness.sizes.get(step.reservation) == step.size for step in touched)
 
 
+def are_even(program: Program, mappings: Iterable[Map]) -> bool:
+    """Whether the release takes the rights of these mappings whatever becomes of their ranges' others, which stay."""
+    sizes = program.evenness.sizes
+    return not concerned(program.measured) or (
+        not program.evenness.in_pieces and all(sizes.get(step.reservation) == step.size for step in mappings)
+    )
+
+
 def require_sure(change: Difference) -> None:
     """Raises MachineError (HP309): this release may refuse a step or its undo."""
     if concerned(change.new.measured):
