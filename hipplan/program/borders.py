@@ -38,8 +38,9 @@ def chunks_in(program: Program, name: str, part: Part) -> range:
 
     start, end = _bounds(name, part, region.mapped)
     first, last = number_at(start), number_at(end - 1)
-    _require_whole(name, (start, end), (starts_at(first), starts_at(last) + region.chunks[last][1]),
-                   (starts_at(first) + region.chunks[first][1], starts_at(last)))  # fmt: skip
+    outer = starts_at(first), starts_at(last) + region.chunks[last][1]
+    inner = starts_at(first) + region.chunks[first][1], starts_at(last)
+    _require_whole(f"chunks of '{name}'", (start, end), outer, inner)
     return range(first, last + 1)
 
 
@@ -51,12 +52,12 @@ def mappings_in(name: str, mappings: Sequence[Resource], part: Part) -> list[Res
     if not inside:
         raise refuse(f"nothing is mapped in {_text(start, end)} of '{name}'")
     first, last = inside[0], inside[-1]
-    whole = min(start, first.offset), max(end, last.offset + last.size)
-    _require_whole(name, (start, end), whole, (first.offset + first.size, last.offset))
+    outer = min(start, first.offset), max(end, last.offset + last.size)
+    _require_whole(f"mappings of '{name}'", (start, end), outer, (first.offset + first.size, last.offset))
     return inside
 
 
-def _require_whole(name: str, part: tuple[int, int], outer: tuple[int, int], inner: tuple[int, int]) -> None:
+def _require_whole(what: str, part: tuple[int, int], outer: tuple[int, int], inner: tuple[int, int]) -> None:
     """Raises ApplyError where a part begins or ends within a chunk or mapping. outer, inner: the borders before and
     after its start, and after and before its end."""
     wrong = [
@@ -66,7 +67,7 @@ def _require_whole(name: str, part: tuple[int, int], outer: tuple[int, int], inn
     ]
     if wrong:
         why = "; ".join(wrong)
-        raise refuse(f"{_text(*part)} is not whole chunks of '{name}'", why=why, hint=f'part="{_text(*outer)}"')
+        raise refuse(f"{_text(*part)} is not whole {what}", why=why, hint=f'part="{_text(*outer)}"')
 
 
 def _bounds(name: str, part: Part, mapped: int) -> tuple[int, int]:
