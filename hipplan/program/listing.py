@@ -206,7 +206,7 @@ def _chunks_of_both(now: Resource, change: Change) -> range:
 def _recreated_chunks(was: Resource, now: Resource, change: Change) -> str:
     """Which memory of a region is recreated at its addresses; empty if none is."""
     count, of = _chunks_recreated(now, change)
-    devices = _devices(was, now) if count == of else _devices_of_chunks(now, change)
+    devices = _devices(was, now) if count == of else _devices_of_chunks(now, change) or _devices(was, now)
     parts = (f"{count} of {of} chunks are recreated", devices, "with their bytes" * bool(change.carries))
     return ", ".join(filter(None, parts)) if count else ""
 
@@ -216,10 +216,13 @@ def _devices(was: Resource, now: Resource) -> str:
 
 
 def _devices_of_chunks(now: Resource, change: Change) -> str:
-    """Where recreated chunks of a region were and are, if some moved."""
+    """Where recreated chunks of a region were and are, if a remap has moved some: the plan says the same of them."""
     numbers = _numbers_recreated(now, change)
-    before, after = ([program.regions[now.name].chunks[n][0] for n in numbers] for program in (change.old, change.new))
-    return "" if before == after else " -> ".join(", ".join(dict.fromkeys(where)) for where in (before, after))
+    was, there = (program.regions[now.name] for program in (change.old, change.new))
+    before, after = ([region.chunks[number][0] for number in numbers] for region in (was, there))
+    if before == after or was.region.spec != there.region.spec:
+        return ""
+    return " -> ".join(", ".join(dict.fromkeys(devices)) for devices in (before, after))
 
 
 def _kept(resource: Resource, change: Change, new: _Side) -> bool:
