@@ -116,10 +116,10 @@ def _stays_even(old: Program, new: Program) -> bool:
 
 def are_even(program: Program, mappings: Iterable[Map]) -> bool:
     """Whether the release takes the rights of these mappings whatever becomes of their ranges' others, which stay."""
-    sizes = program.evenness.sizes
-    return not concerned(program.measured) or (
-        not program.evenness.in_pieces and all(sizes.get(step.reservation) == step.size for step in mappings)
-    )
+    if not concerned(program.measured):
+        return True
+    evenness = program.evenness
+    return not evenness.in_pieces and all(evenness.sizes.get(step.reservation) == step.size for step in mappings)
 
 
 def require_sure(change: Difference) -> None:
