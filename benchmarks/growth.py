@@ -6,14 +6,14 @@ others; and one handle against many.
 "grow" is layout.grow: one more chunk behind what is there, as a transaction, read back. "copy" is what one does without
 virtual memory: hipMalloc of the new size, copy, free the old one.
 
-Of a region of many chunks of 2 MiB one chunk is added, freed and remapped, and an update adds one buffer to its layout;
-beside it C++ (plain.cpp) makes the driver calls of that change. The first figure should not depend on the chunks.
+Of a region of many chunks of 2 MiB one chunk is added, freed and remapped without its bytes, and an update adds one
+buffer to its layout; beside it C++ (plain.cpp) makes the driver calls of that change. The first figure should not
+depend on the chunks.
 """
 
 from __future__ import annotations
 
 import ctypes
-import inspect
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +22,6 @@ from apply import counts
 from common import MIB, Ratio, arguments, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.language.loader import load
-from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import Chosen
@@ -82,11 +81,6 @@ def region(chunks: int, **more: Any) -> dict[str, Any]:
     return {"hipplan": 1, "regions": {"cache": cache}, **more}
 
 
-def remaps_part() -> bool:
-    """Whether layout.remap can remap a part of a region."""
-    return "part" in inspect.signature(Layout.remap).parameters
-
-
 def there_and_back(there: Callable[[], Any], back: Callable[[], Any]) -> Mapping[str, float]:
     """A change and what undoes it."""
     started = time.perf_counter()
@@ -104,23 +98,26 @@ def changes(chosen: Chosen, hand: ctypes.CDLL, chunks: int, rounds: int) -> dict
     if code := hand.plain_region(chunks, ctypes.c_size_t(SMALL_CHUNK), chunks + 1, ctypes.byref(own)):
         raise RuntimeError(f"HIP error {code}")
     with run(prepare(without, chosen, None), chosen.runtime) as layout:
+
+        def remap() -> Any:
+            return layout.remap("cache", part=middle, keep_bytes=False)
+
+        def back_and_remap() -> None:
+            layout.shrink("cache", by=SMALL_CHUNK)
+            remap()
+
         variants = {
-            "first": lambda: there_and_back(lambda: layout.grow("cache", by=SMALL_CHUNK),
-                                            lambda: layout.shrink("cache", by=SMALL_CHUNK)),
+            "first": lambda: there_and_back(lambda: layout.grow("cache", by=SMALL_CHUNK), back_and_remap),
             "first by hand": lambda: timed(hand.plain_grow, own),
             "grow": lambda: there_and_back(lambda: layout.grow("cache", by=SMALL_CHUNK),
                                            lambda: layout.shrink("cache", by=SMALL_CHUNK)),
             "grow by hand": lambda: timed(hand.plain_grow, own),
+            "remap": lambda: there_and_back(remap, lambda: None),
+            "remap by hand": lambda: timed(hand.plain_remap, own),
             "buffer": lambda: there_and_back(lambda: layout.update(with_buffer),
                                              lambda: layout.update(without, lose="*")),
             "buffer by hand": lambda: timed(hand.plain_buffers, 1, ctypes.c_size_t(1 << 16)),
-            "remap by hand": lambda: timed(hand.plain_remap, own),
         }  # fmt: skip
-        if remaps_part():
-            part: dict[str, Any] = {"part": middle}
-            variants["remap"] = lambda: there_and_back(
-                lambda: layout.remap("cache", keep_bytes=False, **part), lambda: None
-            )
         took = side_by_side(variants, rounds)
     if code := hand.plain_close(own):
         raise RuntimeError(f"HIP error {code}")
@@ -150,17 +147,12 @@ def compare_changes(chosen: Chosen, sizes: list[int], rounds: int) -> list[Any]:
         took = changes(chosen, hand, chunks, rounds if chunks < 1000 else -(-rounds // 3))
         for title, (name, part) in CHANGES.items():
             by_hand = took[f"{name} by hand"]
-            if name not in took:
-                rows.append([f"{chunks}", title, "-", by_hand[part], "-", "-"])
-                continue
             least.setdefault(title, took[name][part])
             beside = Ratio.of(took[name], by_hand, part).median
             rows.append([f"{chunks}", title, took[name][part], by_hand[part], beside, took[name][part] / least[title]])
         results.append({"chunks": chunks, "chunk": SMALL_CHUNK, "us": took})
     print("a change beside so many chunks of 2 MiB, us; ratio: to C++ with the same calls; growth: to the first size")
     table(["chunks", "", "hipplan", "C++", "ratio", "growth"], rows)
-    if not remaps_part():
-        print("not measured: remapping a chunk, which layout.remap does not have yet (part=)\n")
     return results
 
 

@@ -349,6 +349,7 @@ class Change:
         slots: int,
         extra_slots: int = 0,
         same_slots: int = 0,
+        renewed: Sequence[int] = ...,
         kept: Sequence[tuple[int, int]] = ...,
         timed: bool = False,
     ) -> None: ...

@@ -70,6 +70,11 @@ void change::place_kept_objects() {
   const auto same = plan_.same_slots;
   if (same > std::min(plan_.slots, old.size())) throw std::out_of_range("more slots stay than there are");
   std::copy_n(old.begin(), same, table_.begin());
+  for (const auto slot : plan_.renewed) {
+    if (slot >= same || !table_[slot])
+      throw std::out_of_range("a slot whose object is renewed does not stay");
+    replaced_owners_.owners.push_back(std::exchange(table_[slot], nullptr));
+  }
   std::vector<bool> stays(old.size() - same);
   for (const auto& [to, from] : plan_.kept) {
     if (to >= table_.size() || from >= old.size())

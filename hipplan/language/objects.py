@@ -121,7 +121,7 @@ class ResolvedRegion(NamedTuple):
     name: str
     spec: Region
     devices: tuple[str, ...]
-    """The devices that hold its memory, in order."""
+    """The devices that hold its memory, in order. Parts of it may have moved to others (PlacedRegion.holders)."""
     access: dict[str, str]
     """As of a mapping: what each device may do with other devices' memory."""
     path: Path
@@ -142,7 +142,9 @@ class ResolvedRegion(NamedTuple):
         return written.get(holder, written[OWNER]) if OWNER in written else self.access.get(holder, "none")
 
     def access_to(self, holder: str) -> dict[str, str]:
-        """Who may use the memory that this device holds."""
+        """Who may use the memory that this device holds; it may be one that memory has moved to."""
+        if self.spec.access is None and holder not in self.devices:
+            return {**(self.access if len(self.devices) > 1 else {}), holder: "rw"}
         return {**self.access, holder: self.own(holder)} if self.differs else self.access
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
@@ -21,7 +22,6 @@ from hipplan.layout.mover import OnBytes
 from hipplan.layout.moving import MovesBytes
 from hipplan.layout.sharing import export
 from hipplan.layout.sleeping import Names, OnNames
-from hipplan.layout.state import State
 from hipplan.layout.tensors import Convert, tensors_of
 from hipplan.layout.torchpool import Threads, TorchPool
 from hipplan.layout.transaction import OnStep
@@ -31,7 +31,8 @@ from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
-from hipplan.program import patterns, remake
+from hipplan.program import remake
+from hipplan.program.borders import Part
 from hipplan.program.difference import Difference
 
 if TYPE_CHECKING:
@@ -181,22 +182,22 @@ class Layout(MovesBytes, InNotebooks):
         """
         return update.shrink(self._holding, name, by, to)
 
-    def remap(self, name: str, *, device: str | None = None, keep_bytes: bool = True) -> Difference:
+    def remap(
+        self, name: str, *, part: Part | None = None, device: str | None = None, keep_bytes: bool = True
+    ) -> Difference:
         """Replaces the memory at the same addresses: of a region, a reservation, one mapping, or an allocation.
 
-        name: of one, or a pattern such as "kv.*": all of them are replaced, or none. device: the new memory's device;
-        default: the old one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays unchanged; if the
-        plan says `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises ApplyError: HP420
-        it is imported, or it failed and was rolled back; LayoutInUse (HP409) while views of it exist; LeakError.
+        name: of one, or a pattern such as "kv.*": all of them are replaced, or none. part: only these bytes of each
+        region or reservation: "8GiB..16GiB", slice(0, 4096) or (0, "2MiB"); whole chunks or mappings. device: the new
+        memory's device; default: the old one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays
+        unchanged; if the plan says `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises
+        ApplyError: HP420 it is imported or not whole chunks, or it failed and was rolled back; LayoutInUse (HP409)
+        while views of it exist; LeakError.
         """
-
-        def find_change(state: State, _: update.Meet) -> Difference:
-            names = patterns.chosen(state.program, [name], "region", "reservation", "mapping", "allocation")
-            return remake.remapped(state.program, names, device=device, keep_bytes=keep_bytes)
-
+        find_change = partial(remake.remapped, name=name, part=part, device=device, keep_bytes=keep_bytes)
         self._holding.require_open()
         with self._holding.turn.taken():
-            return update.change(self._holding, "remap", find_change)
+            return update.change(self._holding, "remap", lambda state, _: find_change(state.program))
 
     def sleep(
         self,

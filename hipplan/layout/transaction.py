@@ -251,9 +251,9 @@ class Transaction:
             made = ChangeRows(change.new, self.old.program, change.about.new.owners)
             parts = (change.links, change.additions, altering, change.seals)
             rows = _core.Rows([row for part in parts for row in made.rows(part)])
-            same, kept = change.kept_slots()
+            same, renewed, kept = change.kept_slots()
             kept += made.kept
-            self._change = _core.Change(holdings, rows, slots, made.extra, same, kept, timed)
+            self._change = _core.Change(holdings, rows, slots, made.extra, same, renewed, kept, timed)
         else:
             rows = native_rows(change.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)

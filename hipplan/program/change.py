@@ -28,12 +28,16 @@ def key_of(step: steps.Step) -> Key | None:
 class KeysOf(Set[Key]):
     """The keys of a program, computed on demand."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, without: Sequence[steps.Step] = ()) -> None:
+        """without: steps whose keys are left out."""
         self._program = program
+        self._without = without
 
     @cached_property
     def _all(self) -> frozenset[Key]:
-        return frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+        left_out = {key_of(step) for step in self._without}
+        keys = frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+        return keys - left_out
 
     def __contains__(self, key: object) -> bool:
         return key in self._all
@@ -87,8 +91,11 @@ class Change:
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, for objects that stay under another name."""
     kept: Set[Key]
+    """The keys of objects that stay."""
     changed: frozenset[str]
     """Names in `new` of objects that stay, with other access or advice."""
+    renewed: tuple[steps.Step, ...] = ()
+    """Where nothing else changes: the steps of `new` for memory that is made again, in their order."""
     links: tuple[steps.Step, ...] = ()
     """Steps before all others: new peer links that open mappings of `old`, and what keeps these closed (openings.py).
     Other peer links are additions."""
@@ -144,18 +151,21 @@ class Change:
         """Whether the driver has nothing to do."""
         return not (self.links or self.additions or self.changes or self.contents or self.released)
 
-    def kept_slots(self) -> tuple[int, list[tuple[int, int]]]:
-        """How many objects stay in their slots, from the first on; (new slot, old slot) of others that stay."""
-        if isinstance(self.kept, KeysOf):
-            return min(len(self.old.slots), len(self.new.slots)), []
+    def kept_slots(self) -> tuple[int, list[int], list[tuple[int, int]]]:
+        """How many objects stay in their slots, from the first on; the slots of those of them that are made again;
+        (new slot, old slot) of others that stay."""
         old, new = self.old.slots, self.new.slots
+        if isinstance(self.kept, KeysOf):
+            return min(len(old), len(new)), [new[step.name] for step in self.renewed if step.makes], []
         kept, equal = (self.kept.keys, self.kept.names) if isinstance(self.kept, AndEqual) else (self.kept, ())
         stays = (step.name for step in self.about.new.steps if key_of(step) in kept) if kept else ()
         pairs = [(new[name], old[self.renamed.get(name, name)]) for name in stays]
-        return 0, pairs + [(new[name], old[name]) for name in equal]
+        return 0, [], pairs + [(new[name], old[name]) for name in equal]
 
     def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
+        if self.renewed:
+            return self.renewed
         made = {id(step) for step in (*self.additions, *self.changes)}
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program

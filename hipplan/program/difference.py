@@ -112,6 +112,33 @@ def _resized(old: Program, new: Program) -> Difference | None:
     )
 
 
+def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence[steps.Step]) -> Difference:
+    """The difference if memory is made again in its place, and nothing else. Its cost depends on that memory only.
+
+    was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
+    """
+    rights = {step.name: step.rights for step in was if isinstance(step, steps.SetAccess)}
+    gone = tuple(step for step in was if key_of(step) is not None)
+    # From the end, as in _Comparison.
+    mapped = sorted((s for s in gone if isinstance(s, steps.Map)), key=attrgetter("offset"), reverse=True)
+    taken_out = [
+        TakeOut(step.name, step.origin, step.reservation, step.allocation, rights.get(step.name, ())) for step in mapped
+    ]
+    mapped_again = [step for step in now if isinstance(step, (steps.Map, steps.SetAccess))]
+    return Difference(
+        old=old,
+        new=new,
+        additions=tuple(step for step in now if step.makes == "allocation"),
+        changes=(*taken_out, *upward(mapped_again, {step.reservation for step in mapped})),
+        gone=gone,
+        released=tuple(step for step in gone if step.makes == "allocation"),
+        renamed={},
+        kept=KeysOf(new, without=now),
+        changed=frozenset(),
+        renewed=tuple(now),
+    )
+
+
 def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     """The new program, in which old reservations stay where possible: one that is large enough keeps its size, and one
     that a lock has placed keeps its address unless the plan demands another."""

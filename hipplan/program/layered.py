@@ -28,6 +28,10 @@ class Layered(Mapping[Key, Value]):
         """more: keys that this mapping does not have."""
         return self._on_top(more, self._count + len(more))
 
+    def with_changed(self, changed: dict[Key, Value]) -> Layered[Key, Value]:
+        """changed: keys that this mapping has or does not have."""
+        return self._on_top(changed, self._count + sum(key not in self for key in changed))
+
     def without(self, keys: Iterable[Key]) -> Layered[Key, Value]:
         """keys: keys of this mapping."""
         gone = dict.fromkeys(keys, _GONE)

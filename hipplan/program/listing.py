@@ -189,22 +189,41 @@ def _slept(was: Resource, now: Resource, change: Change) -> str:
 
 def _chunks_recreated(now: Resource, change: Change) -> tuple[int, int]:
     """How many of the chunks that a region has in both programs are recreated, and how many these are."""
+    both = _chunks_of_both(now, change)
+    return len(_numbers_recreated(now, change)), len(both)
+
+
+def _numbers_recreated(now: Resource, change: Change) -> list[int]:
+    kept = change.kept
+    return [n for n in _chunks_of_both(now, change) if ("allocation", memory_of(now.name, n)) not in kept]
+
+
+def _chunks_of_both(now: Resource, change: Change) -> range:
     if now.kind != "region":
-        return 0, 0
-    both = range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
-    return sum(("allocation", memory_of(now.name, number)) not in change.kept for number in both), len(both)
+        return range(0)
+    return range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
 
 
 def _recreated_chunks(was: Resource, now: Resource, change: Change) -> str:
     """Which memory of a region is recreated at its addresses; empty if none is."""
     count, of = _chunks_recreated(now, change)
-    devices = _devices(was, now)
+    devices = _devices(was, now) if count == of else _devices_of_chunks(now, change) or _devices(was, now)
     parts = (f"{count} of {of} chunks are recreated", devices, "with their bytes" * bool(change.carries))
     return ", ".join(filter(None, parts)) if count else ""
 
 
 def _devices(was: Resource, now: Resource) -> str:
     return f"{was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
+
+
+def _devices_of_chunks(now: Resource, change: Change) -> str:
+    """Where recreated chunks of a region were and are, if a remap has moved some: the plan says the same of them."""
+    numbers = _numbers_recreated(now, change)
+    was, there = (program.regions[now.name] for program in (change.old, change.new))
+    before, after = ([region.chunks[number][0] for number in numbers] for region in (was, there))
+    if before == after or was.region.spec != there.region.spec:
+        return ""
+    return " -> ".join(", ".join(dict.fromkeys(devices)) for devices in (before, after))
 
 
 def _kept(resource: Resource, change: Change, new: _Side) -> bool:

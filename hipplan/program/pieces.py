@@ -123,6 +123,14 @@ def _stay_even(old: Program, new: Program) -> bool:
     )
 
 
+def are_even(program: Program, mappings: Iterable[Map]) -> bool:
+    """Whether the release takes the rights of these mappings whatever becomes of their ranges' others, which stay."""
+    if not concerned(program.measured):
+        return True
+    evenness = program.evenness
+    return not evenness.in_pieces and all(evenness.sizes.get(step.reservation) == step.size for step in mappings)
+
+
 def require_sure(change: Difference) -> None:
     """Raises MachineError (HP309): this release may refuse a step or its undo."""
     if concerned(change.new.measured):

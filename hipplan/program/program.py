@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from hipplan.errors import Diagnostic
 from hipplan.language.model import Attached
@@ -37,6 +37,9 @@ from hipplan.program.taking import sums, taken_by
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
 """Facts about all steps that every change needs."""
 _THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
+
+NumberKey: TypeAlias = tuple[str, bool]
+"""(name, whether it gives the mapping of this name its rights) of a step."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -133,6 +136,11 @@ class Program(InNotebooks):
         return rights_by_mapping(self.steps)
 
     @cached_property
+    def numbers(self) -> Mapping[NumberKey, int]:
+        """The number of each step that makes an object, and of each that gives a mapping its rights."""
+        return numbers_of(self.steps)
+
+    @cached_property
     def asleep(self) -> dict[str, str]:
         """Sleeping allocations, mappings, regions and tensors -> where their bytes are (backups.py)."""
         return (
@@ -201,6 +209,7 @@ class Program(InNotebooks):
         """
         new = replace(self, steps=Series(self.steps).with_more(more), regions=regions)
         made = {step.name: step for step in more if step.makes}
+        vars(new)["_before"] = weakref.ref(self)
         new._carry_on(
             self,
             makers=lambda: Layered(self.makers).with_more(made),
@@ -209,6 +218,7 @@ class Program(InNotebooks):
             taken=lambda: sums(self.taken, taken_by(more, self.measured), 1),
             evenness=lambda: self.evenness.with_more(more),
             rights=lambda: Layered(self.rights).with_more(rights_by_mapping(more)),
+            numbers=lambda: Layered(self.numbers).with_more(numbers_of(more, len(self.steps))),
         )
         return new
 
@@ -218,6 +228,7 @@ class Program(InNotebooks):
         new = replace(self, steps=Series(self.steps).first(stay), regions=regions, sealed=sealed)
         gone = tuple(self.steps[stay:])
         made = [step.name for step in gone if step.makes]
+        vars(new)["_before"] = weakref.ref(self)
         new._carry_on(
             self,
             makers=lambda: Layered(self.makers).without(made),
@@ -226,6 +237,28 @@ class Program(InNotebooks):
             taken=lambda: sums(self.taken, taken_by(gone, self.measured), -1),
             evenness=lambda: self.evenness,
             rights=lambda: Layered(self.rights).without(rights_by_mapping(gone)),
+            numbers=lambda: Layered(self.numbers).without(numbers_of(gone)),
+        )
+        return new
+
+    def remade(self, other: Sequence[Step], **fields: Any) -> Program:
+        """The program with other memory: with steps of the same kinds, names and sizes in the place of those that it
+        has. other: steps for allocations, all of their mappings and the rights on them. fields: of the new program.
+
+        As grown(), it costs what it changes. comes_from() is false: what changes are the objects, not their number.
+        """
+        were = [self.steps[self.numbers[number_key(step)]] for step in other]
+        steps = Series(self.steps).with_changed({self.numbers[number_key(step)]: step for step in other})
+        new = replace(self, steps=steps, **fields)
+        new._carry_on(
+            self,
+            makers=lambda: Layered(self.makers).with_changed({step.name: step for step in other if step.makes}),
+            slots=lambda: self.slots,
+            owners=lambda: Layered(self.owners).with_changed(owners_of(other, self.owners)),
+            taken=lambda: sums(sums(self.taken, taken_by(were, self.measured), -1), taken_by(other, self.measured), 1),
+            evenness=lambda: self.evenness,
+            rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)),
+            numbers=lambda: self.numbers,
         )
         return new
 
@@ -235,7 +268,6 @@ class Program(InNotebooks):
         known = vars(before).keys() | _ALWAYS
         vars(self).update({name: make() for name, make in made.items() if name in known})
         vars(self).update({name: getattr(before, name) for name in ("bindings", "contents") if name in known})
-        vars(self)["_before"] = weakref.ref(before)
 
     def comes_from(self, other: Program) -> bool:
         """Whether grown() or shrunk() of that program has made this one."""
@@ -257,6 +289,17 @@ class Program(InNotebooks):
         return dict.fromkeys(self.devices, 0) | {
             names[ordinal]: size for ordinal, size in self.taken.items() if ordinal in names
         }
+
+
+def numbers_of(some_steps: Iterable[Step], first: int = 0) -> dict[NumberKey, int]:
+    """See Program.numbers. first: the number of the first of these steps."""
+    numbered = enumerate(some_steps, first)
+    return {number_key(step): number for number, step in numbered if step.makes or type(step) is SetAccess}
+
+
+def number_key(step: Step) -> NumberKey:
+    """The key of Program.numbers."""
+    return step.name, type(step) is SetAccess
 
 
 def rights_by_mapping(some_steps: Iterable[Step]) -> dict[str, SetAccess]:

@@ -7,10 +7,10 @@ mappings (name[0], ...), so that preflight, steps, verification and undo need no
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
@@ -79,6 +79,11 @@ class PlacedRegion:
         return sum(size for _, size in self.chunks)
 
     @cached_property
+    def holders(self) -> tuple[str, ...]:
+        """The region's devices, to which new memory is added, then those that parts of it have moved to."""
+        return tuple(dict.fromkeys(chain(self.region.devices, map(itemgetter(0), self.chunks))))
+
+    @cached_property
     def _parts(self) -> list[tuple[str, int, int]]:
         return list(self.parts())
 
@@ -95,7 +100,7 @@ class PlacedRegion:
 
     def chunk_of_each_device(self) -> dict[str, int]:
         """Device -> the number of one of its chunks."""
-        if len(self.region.devices) == 1:
+        if len(self.holders) == 1:
             return {self.chunks[0][0]: 0}
         return {device: number for number, (device, _) in enumerate(self.chunks)}
 
@@ -130,7 +135,7 @@ class PlacedRegion:
         yield Resource(
             name=name,
             kind="region",
-            device=first,
+            device=whole[0][0] if whole else first,
             asked=self.asked,
             size=self.mapped,
             access=to_all(whole),
@@ -159,7 +164,7 @@ class PlacedRegion:
 
     def _held(self, start: int, size: int) -> tuple[tuple[str, int], ...]:
         """(device, bytes) of a range, if there is more than one device."""
-        if len(self.region.devices) == 1:
+        if len(self.holders) == 1:
             return ()
         held: dict[str, int] = {}
         begins = bisect_right(self._parts, start, key=itemgetter(2))  # there may be thousands of parts and of tensors
@@ -204,6 +209,16 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
         tensors.append(tensor)
     made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
     vars(made)["mapped"] = mapped  # as if it were computed already
+    if "holders" in vars(region) and (more or len(region.holders) == len(region.region.devices)):
+        vars(made)["holders"] = region.holders
+    return made
+
+
+def moved(region: PlacedRegion, numbers: Iterable[int], device: str) -> PlacedRegion:
+    """The same region with the chunks of these numbers on another device."""
+    chunks = Series(region.chunks)
+    made = replace(region, chunks=chunks.with_changed({number: (device, chunks[number][1]) for number in numbers}))
+    vars(made)["mapped"] = region.mapped
     return made
 
 

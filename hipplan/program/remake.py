@@ -2,41 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from hipplan.errors import suggest
-from hipplan.program import pieces, steps
-from hipplan.program.alterations import CopyBytes, before, refuse
-from hipplan.program.difference import Difference
+from hipplan.program import patterns, pieces, steps
+from hipplan.program.alterations import CopyBytes, TakeOut, before, refuse
+from hipplan.program.borders import Part, chunks_in, mappings_in
+from hipplan.program.difference import Difference, renewal
 from hipplan.program.memory import right_to_copy_from
 from hipplan.program.program import Program
-from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
+from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, moved
 from hipplan.program.resize import require
 from hipplan.program.resources import Access
 from hipplan.program.sealing import mappings_of, with_access
 
 
-def remapped(program: Program, names: Iterable[str], *, device: str | None, keep_bytes: bool) -> Difference:
+def remapped(
+    program: Program, name: str, *, device: str | None, keep_bytes: bool, part: Part | None = None
+) -> Difference:
     """The change that puts new memory under the addresses of regions, reservations, mappings or allocations.
 
-    device: where the new memory is; None: where the old is. keep_bytes: copy the bytes. Raises ApplyError
-    (HP420): memory that cannot be recreated, no such device.
+    name: of one, or a pattern. device: where the new memory is; None: where the old is. keep_bytes: copy the bytes.
+    part: only of this part of each region or reservation; the cost does not depend on a region's other chunks. Raises
+    ApplyError (HP420): memory that cannot be recreated, no such device, no such part.
     """
     there, program = program, pieces.as_planned(program)
-    memory = {allocation for name in names for allocation in _memory(program, name)}
-    old = {step.name: step for step in program.steps if step.name in memory and not isinstance(step, steps.SetAccess)}
-    imported = next((name for name, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
+    chosen = _chosen(program, name, part)
+    allocations = {step.name for step in chosen.steps if step.makes == "allocation"}
+    imported = next((step.name for step in chosen.steps if isinstance(step, steps.ImportAllocation)), None)
     if imported is not None:
         raise refuse(f"'{imported}' is imported: it cannot be recreated here")
-    made = program if device is None else _moved(program, memory, device)
-    change = pieces.lead(there, made, memory)
-    return replace(change, carries=tuple(_carries(change, pieces.named(there, memory)))) if keep_bytes else change
+    made = program if device is None else _moved(program, chosen, device)
+    if pieces.are_even(there, (step for step in chosen.steps if isinstance(step, steps.Map))):
+        now = chosen.steps if device is None else tuple(_again(made, chosen.steps))
+        change = renewal(program, made, chosen.steps, now)
+    else:
+        change = pieces.lead(there, made, allocations)
+    return replace(change, carries=tuple(_carries(change, allocations))) if keep_bytes else change
 
 
-def _memory(program: Program, name: str) -> set[str]:
-    """The allocations of a region, reservation, mapping or allocation. ApplyError (HP420): they cannot be recreated."""
-    kind = require(program, name, "region", "reservation", "mapping", "allocation")
+@dataclass
+class _Chosen:
+    """The memory that is made again."""
+
+    steps: Sequence[steps.Step] = ()
+    """Those that make it, map it and set its rights, in their order."""
+    chunks: dict[str, Sequence[int]] = field(default_factory=dict)
+    """The numbers of the chunks of each region in it."""
+
+
+def _chosen(program: Program, pattern: str, part: Part | None) -> _Chosen:
+    """What a name or pattern means. Raises as remapped()."""
+    chosen, memory = _Chosen(), set[str]()
+    of_chunks: list[steps.Step] = []
+    kinds = _RANGES if part is not None else (*_RANGES, "mapping", "allocation")
+    for name in patterns.chosen(program, [pattern], *kinds):
+        kind = _require(program, name, *kinds)
+        if kind == "region":
+            everything = range(len(program.regions[name].chunks))
+            chosen.chunks[name] = everything if part is None else chunks_in(program, name, part)
+        if kind == "allocation":
+            memory |= _allocation(program, name)
+        elif part is None:
+            memory |= {mapping.memory for mapping in mappings_of(program, name)}
+        elif kind == "region":
+            of_chunks += _steps_of_chunks(program, name, chosen.chunks[name])
+        else:
+            memory |= {mapping.memory for mapping in mappings_in(name, mappings_of(program, name), part)}
+    chosen.steps = (*of_chunks, *_steps_of(program, memory))
+    return chosen
+
+
+def _steps_of_chunks(program: Program, region: str, numbers: Iterable[int]) -> Iterator[steps.Step]:
+    """The steps of chunks of a region, without a look at others."""
+    for number in numbers:
+        yield program.makers[memory_of(region, number)]
+        yield from _mapped_again(program, mapping_of(region, number))
+
+
+def _steps_of(program: Program, memory: Set[str]) -> Iterator[steps.Step]:
+    """The steps of allocations."""
+    if not memory:
+        return
+    mapped = {step.name for step in program.steps if isinstance(step, steps.Map) and step.allocation in memory}
+    for step in program.steps:
+        if step.name in (memory if step.makes == "allocation" else mapped if isinstance(step, _OF_MAPPINGS) else ()):
+            yield step
+
+
+def _again(program: Program, before: Iterable[steps.Step]) -> Iterator[steps.Step]:
+    """The steps that a program has for the same memory."""
+    for step in before:
+        if isinstance(step, steps.Map):
+            yield from _mapped_again(program, step.name)
+        elif step.makes:
+            yield program.makers[step.name]
+
+
+def _mapped_again(program: Program, mapping: str) -> Iterator[steps.Step]:
+    yield program.makers[mapping]
+    if (rights := program.rights.get(mapping)) is not None:
+        yield rights
+
+
+_RANGES = ("region", "reservation")
+_OF_MAPPINGS = (steps.Map, steps.SetAccess)
+
+
+def _require(program: Program, name: str, *kinds: str) -> str:
+    """Which of these kinds an object is. ApplyError (HP420): its memory cannot be recreated."""
+    kind = require(program, name, *kinds)
     shared = next(
         (region for region in program.shared if name.startswith((f"{region}[", f"{region}#")) or name == region), ""
     )
@@ -45,9 +121,7 @@ def _memory(program: Program, name: str) -> set[str]:
             f"'{shared}' is mapped by other ranks: its memory cannot move",
             hint="close the layout and apply the plan again",
         )
-    if kind == "allocation":
-        return _allocation(program, name)
-    return {mapping.memory for mapping in mappings_of(program, name)}
+    return kind
 
 
 def _allocation(program: Program, name: str) -> set[str]:
@@ -65,71 +139,75 @@ def _allocation(program: Program, name: str) -> set[str]:
     return {name}
 
 
-def _moved(program: Program, names: set[str], device: str) -> Program:
-    """The program with these allocations on another device."""
+def _moved(program: Program, chosen: _Chosen, device: str) -> Program:
+    """The program with the chosen memory on another device."""
     if device not in program.devices or steps.RANK_SIGN in device:
         hint = suggest(device, program.devices) or f"the plan has: {', '.join(program.devices)}"
         raise refuse(f"there is no device '{device}'", hint=hint)
     ordinal = program.devices[device]
-    regions = {
-        name: _on(placed, device) if memory_of(name, 0) in names else placed for name, placed in program.regions.items()
-    }
-
-    def stepped(step: steps.Step) -> steps.Step:
-        if isinstance(step, steps.CreateAllocation) and step.name in names:
-            return replace(step, device=ordinal, location="device")
-        return step
-
-    moved = replace(program, steps=tuple(map(stepped, program.steps)), regions=regions)
-    owned = dict(_to_owner(regions[name] for name in regions if regions[name] is not program.regions[name]))
-    return _with_owner(moved, owned) if owned else moved
+    regions = {name: _on(program.regions[name], numbers, device) for name, numbers in chosen.chunks.items()}
+    made = [
+        replace(step, device=ordinal, location="device") if isinstance(step, steps.CreateAllocation) else step
+        for step in chosen.steps
+        if step.makes
+    ]
+    there = program.remade(made, regions={**program.regions, **regions})
+    owned = dict(_to_owner((regions[name], numbers) for name, numbers in chosen.chunks.items()))
+    return _with_owner(there, owned) if owned else there
 
 
-def _to_owner(moved: Iterable[PlacedRegion]) -> Iterator[tuple[str, Access]]:
-    """(mapping, who may use it) of moved regions whose access is that of the owner, which is another device now."""
-    for placed in moved:
+def _to_owner(moved: Iterable[tuple[PlacedRegion, Sequence[int]]]) -> Iterator[tuple[str, Access]]:
+    """(mapping, who may use it) of moved chunks of regions whose access is that of the owner, which is another device
+    now. moved: regions, with the numbers of these chunks."""
+    for placed, numbers in moved:
         if placed.region.follows_owner:
-            for number, (device, _) in enumerate(placed.chunks):
-                access = placed.region.access_to(device).items()
+            for number in numbers:
+                access = placed.region.access_to(placed.chunks[number][0]).items()
                 given = tuple((who, right) for who, right in access if right != "none")
                 yield mapping_of(placed.region.name, number), given
 
 
 def _with_owner(program: Program, access: Mapping[str, Access]) -> Program:
     """The program with this access. Sealed mappings get it when they are unsealed."""
-    sealed = {mapping: access.get(mapping, before) for mapping, before in program.sealed.items()}
+    sealed = {**program.sealed, **{mapping: given for mapping, given in access.items() if mapping in program.sealed}}
     now = {
         mapping: tuple((who, "r") for who, _ in given) if mapping in sealed else given
         for mapping, given in access.items()
     }
+    if all(given and mapping in program.rights for mapping, given in now.items()):
+        rights = {mapping: steps.rights_of(dict(given), program.devices) for mapping, given in now.items()}
+        given_again = [replace(program.rights[mapping], rights=given) for mapping, given in rights.items()]
+        return program.remade(given_again, sealed=sealed)
     return replace(with_access(program, now), sealed=sealed)
 
 
-def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
-    """A region with all of its memory on one device. Where the plan writes no access, the device gets that of the one
-    which had the memory; of several all keep theirs.
+def _on(placed: PlacedRegion, numbers: Sequence[int], device: str) -> PlacedRegion:
+    """A region with these chunks on one device. If they are all, it is a region of that device: where the plan writes
+    no access, the device gets that of the one which had the memory; of several all keep theirs.
 
     Raises ApplyError (HP420): a region whose access the plan writes would be out of reach for the device.
     """
-    chunks = tuple((device, size) for _, size in placed.chunks)
     region, access = placed.region, placed.region.access
-    if region.spec.access is None:
-        access = {**(access if len(region.devices) > 1 else {}), device: "rw"}
-    elif not region.follows_owner and device not in access and any(holder in access for holder in region.devices):
+    if not region.follows_owner and device not in access and any(holder in access for holder in region.devices):
         why = f"the plan's access has {', '.join(region.devices)}, and {device} would hold the memory"
         hint = f"write access: {{owner: rw}} into the plan, or add {device}: rw"
         raise refuse(f"no access to '{region.name}' for {device}", why=why, hint=hint)
-    return replace(placed, region=region._replace(devices=(device,), access=access), chunks=chunks)
+    there = moved(placed, numbers, device)
+    if len(numbers) < len(placed.chunks):
+        return there
+    if region.spec.access is None:
+        access = region.access_to(device)
+    return replace(there, region=region._replace(devices=(device,), access=access))
 
 
 def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     """The steps that copy the bytes of each allocation. The new memory is mapped at a temporary place for this, and so
     is the old memory, unless it already has a mapping that the copying devices may read."""
     machine = change.new.measured
-    new = {step.name: step for step in change.new.steps if isinstance(step, steps.CreateAllocation)}
-    in_place = _Places(change.old)
-    for was in change.old.steps:
-        if not isinstance(was, steps.CreateAllocation) or was.name not in names:
+    new = {step.name: step for step in change.additions if isinstance(step, steps.CreateAllocation)}
+    in_place = _Places(change)
+    for was in change.gone:
+        if not isinstance(was, steps.CreateAllocation) or steps.whole_name(was.name) not in names:
             continue
         name, size, now = was.name, was.size, new[was.name]
         both = (
@@ -161,14 +239,14 @@ def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
 
 
 class _Places:
-    """The mappings of a program that map a whole allocation."""
+    """The mappings of memory that is made again. All of them are taken out."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, change: Difference) -> None:
         self._maps: dict[str, list[steps.Map]] = {}
-        for step in program.steps:
+        for step in change.gone:
             if isinstance(step, steps.Map):
                 self._maps.setdefault(step.allocation, []).append(step)
-        self._rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, steps.SetAccess)}
+        self._rights = {step.name: dict(step.rights) for step in change.changes if isinstance(step, TakeOut)}
 
     def readable(self, allocation: steps.CreateAllocation, devices: Set[int], right: str) -> str | None:
         """A mapping that all of these devices may read. right: what devices need that do not hold the memory."""

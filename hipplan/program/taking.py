@@ -49,5 +49,6 @@ def taken_by(some_steps: Iterable[steps.Step], machine: Machine | None) -> dict[
 
 
 def sums(before: Mapping[int, int], other: Mapping[int, int], sign: int) -> dict[int, int]:
-    """The bytes of both by ordinal: `before` and, with their sign, `other`."""
-    return {ordinal: before.get(ordinal, 0) + sign * other.get(ordinal, 0) for ordinal in {**before, **other}}
+    """The bytes of both by ordinal, where there are any: `before` and, with their sign, `other`."""
+    both = {ordinal: before.get(ordinal, 0) + sign * other.get(ordinal, 0) for ordinal in {**before, **other}}
+    return {ordinal: size for ordinal, size in both.items() if size}

@@ -34,6 +34,7 @@ ACTS: list[tuple[str, dict[str, Any]]] = [
     ("unseal", {}),
     ("remap", {}),
     ("remap", {"keep_bytes": False}),
+    ("remap", {"part": "..2MiB"}),
     ("grow", {"by": "2MiB"}),
     ("shrink", {"by": "2MiB"}),
 ]

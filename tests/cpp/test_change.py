@@ -169,6 +169,36 @@ def test_a_close_during_a_change_that_has_unmapped_something_gives_everything_ba
     assert sim.alive() == set()
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_object_is_made_again_in_its_slot_and_those_around_it_stay(sim: Simulator, commits: bool) -> None:
+    holdings = holding(sim.runtime, [row.stream(0, "a"), row.stream(1, "b"), row.stream(2, "c")])
+    old = [snapshot_of(holdings).stream_handle(slot) for slot in range(3)]
+    change = begin(holdings, [row.stream(1, "new b")], 3, same_slots=3, renewed=[1])
+    if commits:
+        change.commit(None)
+    else:
+        change.roll_back()
+    assert [name for _, name, _ in holdings.retired.contents()] == ["b" if commits else "new b"]
+    assert free_retired(holdings).freed == 1
+
+    new = [snapshot_of(holdings).stream_handle(slot) for slot in range(3)]
+    assert [new[0] == old[0], new[1] == old[1], new[2] == old[2]] == [True, not commits, True]
+    report = close(holdings)
+    assert (report.freed, report.leaks) == (3, [])
+    assert sim.alive() == set()
+
+
+def test_an_object_that_is_not_made_again_is_gone(sim: Simulator) -> None:
+    holdings = holding(sim.runtime, [row.stream(0, "a"), row.stream(1, "b")])
+    change = begin(holdings, [], 2, same_slots=2, renewed=[0])
+    change.commit(None)
+    assert [name for _, name, _ in holdings.retired.contents()] == ["a"]
+    assert free_retired(holdings).freed == 1
+    with pytest.raises(IndexError):
+        snapshot_of(holdings).stream_handle(0)
+    assert close(holdings).freed == 1
+
+
 def test_old_objects_stay_go_and_are_moved_to_other_slots(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.stream(0, "a"), row.stream(1, "b"), row.stream(2, "c"), row.stream(3, "d")])
     old = [snapshot_of(holdings).stream_handle(slot) for slot in range(4)]

@@ -158,6 +158,11 @@ def test_slots_that_are_taken_or_not_in_the_table_are_refused(sim: Simulator) ->
     refused(holdings, none, IndexError, slots=3, kept=[(0, 3)])
     refused(holdings, none, (TypeError, OverflowError), slots=-1)
     refused(holdings, none, (TypeError, OverflowError), slots=3, kept=[(-1, 0)])
+    refused(holdings, none, (TypeError, OverflowError), slots=3, same_slots=3, renewed=[-1])
+    refused(holdings, none, IndexError, slots=3, same_slots=2, renewed=[2])
+    refused(holdings, none, IndexError, slots=3, same_slots=3, renewed=[3])
+    refused(holdings, none, IndexError, slots=3, same_slots=3, renewed=[1, 1])
+    refused(holdings, [row.stream(2)], IndexError, slots=3, same_slots=3, renewed=[1])
     for slots, extra in ((2**64 - 1, 2), (2, 2**64 - 1), (2**63, 2**63), (2**62, 0)):
         refused(holdings, none, (IndexError, ValueError, MemoryError), slots=slots, extra_slots=extra)
         refused(holdings, none, (IndexError, ValueError, MemoryError), slots=slots, extra_slots=extra, same_slots=2)

@@ -95,6 +95,7 @@ CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "shrink": (REGION, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
     "grow beside": (FULL, lambda: lambda layout: layout.grow("full", by="4MiB")),
     "remap": (REGION, lambda: lambda layout: layout.remap("hot")),
+    "remap a part": (REGION, lambda: lambda layout: layout.remap("hot", part="2MiB..4MiB", device="gpu.1")),
     "sleep": (REGION, lambda: lambda layout: layout.sleep("hot")),
     "sleep and wake": (REGION, lambda: _sleep_and_wake),
     "seal": (MAPPED, lambda: lambda layout: layout.seal("r")),

@@ -145,6 +145,11 @@ ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
     "remap with the bytes": (ONE, lambda: lambda layout: layout.remap("hot")),
     "remap to another device": (ONE, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
     "remap without the bytes": (ONE, lambda: lambda layout: layout.remap("model", keep_bytes=False)),
+    "remap a part": (ONE, lambda: lambda layout: layout.remap("hot", part="2MiB..4MiB")),
+    "remap a part to another device": (
+        OWNED,
+        lambda: lambda layout: layout.remap("hot", part="..2MiB", device="gpu.1"),
+    ),
     "seal": (ONE, lambda: lambda layout: layout.seal("model")),
     "update and seal what grows": (SEALED_HERE, lambda: become(SEALED_LONGER)),
     "update and fill what is sealed": (SEALED_HERE, lambda: become(SEALED_OTHERWISE)),

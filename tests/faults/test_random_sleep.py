@@ -19,7 +19,10 @@ from tests.faults.harness import as_release
 from tests.faults.test_every_call import bound, program_of
 
 RELEASES = [("6.4",), ("7.2.53211", "set_access_sums_in_heap_order"), ("7.3.0",)]
-ACTS = ("sleep", "sleep", "sleep", "wake", "wake", "grow", "shrink", "seal", "unseal", "remap", "fill", "update")
+ACTS = (
+    *("sleep", "sleep", "sleep", "wake", "wake", "grow", "shrink"),
+    *("seal", "unseal", "remap", "move", "fill", "update"),
+)
 DRIVERS_OWN = {"HP401", "HP402", "HP403"}
 done: Counter[str] = Counter()
 
@@ -60,6 +63,8 @@ class Player:
                 self.slept = {name: was for name, was in self.slept.items() if name in layout.program.asleep}
             elif act in ("grow", "shrink"):
                 getattr(layout, act)(name, by="2MiB")
+            elif act == "move":
+                layout.remap(name, part=self.part_of(name), device=chance.choice([*layout.program.devices]))
             elif act == "fill":
                 layout.fill(name, chance.randrange(256))
             else:
@@ -68,6 +73,14 @@ class Player:
         except HipplanError as error:
             assert error.diagnostics[0].code not in DRIVERS_OWN, error
         assert layout.drift() == []
+
+    def part_of(self, name: str) -> tuple[int, int]:
+        """One chunk of a region or mapping of a reservation."""
+        inside = [resource for resource in self.layout.program.resources if resource.inside == name and resource.memory]
+        if not inside:
+            return 0, 0  # which is refused
+        chosen = self.chance.choice(inside)
+        return chosen.offset, chosen.offset + chosen.size
 
     def sleep(self, chosen: list[str]) -> None:
         to = self.chance.choice(["host", "drop", str(self.folder / f"copy{self.chance.randrange(2)}.bin")])

@@ -180,6 +180,7 @@ LIBRARY: dict[str, Callable[[hipplan.Layout], object]] = {
     "grow": lambda layout: layout.grow("hot", by="4MiB"),
     "fill": lambda layout: layout.fill("hot", 3),
     "remap": lambda layout: layout.remap("hot"),
+    "remap a part": lambda layout: layout.remap("hot", part="..2MiB", device="gpu.1"),
     "close": lambda layout: layout.close(),
 }
 

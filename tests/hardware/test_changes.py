@@ -128,6 +128,45 @@ def test_memory_moves_to_another_device_under_its_address(pair: Machine) -> None
         assert layout.drift() == []
 
 
+def test_other_memory_under_a_part_of_the_addresses(machine: Machine) -> None:
+    with apply(machine, plan(machine)) as layout:
+        base, content = at(layout, "cache"), pattern(8 * MIB, 8)
+        machine.write_by(0, base, content)
+        before = [layout._holding.state.handle_of(f"cache#{number}") for number in range(2)]
+        layout.remap("cache", part="4MiB..")
+        after = [layout._holding.state.handle_of(f"cache#{number}") for number in range(2)]
+        assert (after[0] == before[0], after[1] == before[1]) == (True, False)
+        assert machine.read_by(0, base, 8 * MIB) == content
+        layout.grow("cache", by="4MiB")
+        layout.remap("cache", part="8MiB..12MiB", keep_bytes=False)
+        assert machine.read_by(0, base, 8 * MIB) == content
+        assert layout.drift() == []
+
+
+def test_a_part_moves_to_another_device_and_back(pair: Machine) -> None:
+    access = {"gpu.0": "rw", "gpu.1": "rw"}
+    cache = {**plan(pair)["regions"]["cache"], "access": access}
+    with apply(pair, plan(pair, regions={"cache": cache})) as layout:
+        base, content = at(layout, "cache"), pattern(8 * MIB, 9)
+        pair.write_by(0, base, content)
+        layout.remap("cache", part="4MiB..", device="gpu.1")
+        handles = [layout._holding.state.handle_of(f"cache#{number}") for number in range(2)]
+        assert [pair.runtime.properties_of(handle).device for handle in handles] == [0, 1]
+        assert pair.read_by(0, base, 8 * MIB) == content
+        assert pair.read_by(1, base, 8 * MIB) == content
+        pair.write_by(1, base + 4 * MIB, content[: 4 * MIB])
+        pair.runtime.arm_faults("hipMemSetAccess@2=hipErrorUnknown")
+        with pytest.raises(HipplanError, match="hipMemSetAccess"):
+            layout.remap("cache", part="4MiB..", device="gpu.0")
+        pair.disarm()
+        assert layout["cache"].devices == ("gpu.0", "gpu.1")
+        assert layout.drift() == []
+        layout.remap("cache", part="4MiB..", device="gpu.0")
+        assert layout["cache"].devices == ("gpu.0",)
+        assert pair.read_by(0, base, 8 * MIB) == content[: 4 * MIB] * 2
+        assert layout.drift() == []
+
+
 def test_sealed_memory_keeps_its_bytes_and_everybody_may_only_read(machine: Machine) -> None:
     with apply(machine, plan(machine)) as layout:
         base, content = at(layout, "cache"), pattern(MIB, 7)

@@ -123,6 +123,7 @@ def test_an_attached_layout_refuses_changes_of_its_memory(held: Held, sim: Simul
             lambda: layout.grow("model", by="2MiB"),
             lambda: layout.shrink("model", by="2MiB"),
             lambda: layout.remap("model"),
+            lambda: layout.remap("model", part="..2MiB"),
             lambda: layout.sleep("model"),
             lambda: layout.update({"hipplan": 1, "devices": {"gpu": {"count": 1}}}),
         ):

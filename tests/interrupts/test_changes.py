@@ -44,6 +44,7 @@ ACTS: dict[str, tuple[str, Any]] = {
     "sleep": (ONE, lambda: lambda layout: layout.sleep("hot", checksum=True)),
     "sleep and wake": (ONE, lambda: sleep_and_wake),
     "remap": (ONE, lambda: lambda layout: layout.remap("hot")),
+    "remap a part": (ONE, lambda: lambda layout: layout.remap("hot", part="2MiB..4MiB", device="gpu.1")),
 }
 
 

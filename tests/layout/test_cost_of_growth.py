@@ -1,4 +1,5 @@
-"""Growing and shrinking cost what they change, whatever is there: counted in calls, which no busy machine changes."""
+"""Growing, shrinking and remapping cost what they change, whatever is there: counted in calls, which no busy machine
+changes."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ import pytest
 import hipplan
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
-from tests.python_calls import CHUNK, calls_of
+from tests.python_calls import CHUNK, Calls, calls_of
 
 RELEASES = ("6.4.43484", "7.2.53211", "7.15.0")
 
 
 def layout_of(chunks: int) -> hipplan.Layout:
     region = {"device": "gpu.0", "size": chunks * CHUNK, "chunk": CHUNK, "reserve": (chunks + 64) * CHUNK}
-    plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"cache": region}}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
     return hipplan.apply(plan, runtime="sim", answer=False)
 
 
@@ -36,6 +37,41 @@ def test_one_more_chunk_costs_the_same_beside_many(release: str, sim: Simulator)
                 assert layout.drift() == []
     for beside_two, beside_many in zip(*costs.values(), strict=True):
         assert beside_many <= 1.2 * beside_two
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_one_chunk_is_remapped_at_the_same_cost_beside_many(release: str, sim: Simulator) -> None:
+    costs: dict[int, list[Calls]] = {}
+    with as_release(sim, release):
+        for chunks in (2, 2000):
+            part = chunks // 2 * CHUNK, (chunks // 2 + 1) * CHUNK
+            with layout_of(chunks) as layout:
+                acts = [
+                    lambda layout=layout, part=part, more=more: layout.remap("cache", part=part, **more)
+                    for more in ({"keep_bytes": False}, {}, {"device": "gpu.1"}, {"device": "gpu.0"})
+                ]
+                for act in acts:  # the first ones find the facts that the others carry on
+                    act()
+                costs[chunks] = [calls_of(act) for act in acts]
+                assert layout.drift() == []
+                assert layout["cache"].devices == ("gpu.0",)
+    for beside_two, beside_many in zip(*costs.values(), strict=True):
+        assert beside_many.python <= 1.2 * beside_two.python
+        assert beside_many.builtin <= 1.2 * beside_two.builtin
+
+
+def test_many_single_remaps_do_not_make_the_next_one_dearer(sim: Simulator) -> None:
+    with layout_of(64) as layout:
+
+        def remap(number: int, device: str) -> None:
+            layout.remap("cache", part=(number * CHUNK, (number + 1) * CHUNK), device=device, keep_bytes=False)
+
+        remap(0, "gpu.1")
+        first = calls_of(lambda: remap(1, "gpu.1")).python
+        for number in (*range(2, 62), *range(20)):
+            remap(number, f"gpu.{number % 2}")
+        assert calls_of(lambda: remap(62, "gpu.1")).python <= 1.2 * first
+        assert layout.drift() == []
 
 
 def test_many_single_growths_do_not_make_the_next_one_dearer(sim: Simulator) -> None:

@@ -126,6 +126,7 @@ def refusals(layout: Any, sim: Any) -> list[str]:
         lambda: layout.shrink(f"heap@{other}", by="2MiB"),
         lambda: layout.remap(f"heap@{other}"),
         lambda: layout.remap("heap"),
+        lambda: layout.remap("heap", part="..2MiB"),
     ):
         try:
             call()

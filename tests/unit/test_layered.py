@@ -20,6 +20,9 @@ def test_a_layered_mapping_is_what_a_copied_dict_is(seed: int) -> None:
             gone = numbers.sample(sorted(plain), numbers.randint(1, min(4, len(plain))))
             plain = {key: value for key, value in plain.items() if key not in gone}
             layered = layered.without(gone)
+        elif numbers.random() < 0.3:
+            changed = dict.fromkeys(numbers.sample(range(200), 3), -step)
+            plain, layered = {**plain, **changed}, layered.with_changed(changed)
         else:
             more = {key: step for key in numbers.sample(range(200), 5) if key not in plain}
             plain, layered = {**plain, **more}, layered.with_more(more)

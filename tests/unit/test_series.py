@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 
 import pytest
@@ -16,9 +18,14 @@ def test_a_series_is_what_a_copied_tuple_is(seed: int) -> None:
     series = Series(plain)
     history = [(series, plain)]
     for step in range(300):
-        if numbers.random() < 0.45:
+        chance = numbers.random()
+        if chance < 0.35:
             count = numbers.randint(max(0, len(plain) - 6), len(plain))
             plain, series = plain[:count], series.first(count)
+        elif chance < 0.6:
+            changed = dict.fromkeys(numbers.sample(range(len(plain)), min(len(plain), numbers.randint(0, 3))), -step)
+            plain = tuple(changed.get(number, item) for number, item in enumerate(plain))
+            series = series.with_changed(changed)
         else:
             more = tuple(range(step, step + numbers.randint(0, 5)))
             plain, series = plain + more, series.with_more(more)
@@ -37,6 +44,22 @@ def test_a_series_is_what_a_copied_tuple_is(seed: int) -> None:
             assert made[place] == expected[place]
         with pytest.raises(IndexError):
             made[len(expected)]
+
+
+def test_a_series_with_changes_is_copied_and_continues_another() -> None:
+    series = Series(range(10)).with_changed({3: -3, 9: -9}).first(9)
+    assert copy.deepcopy(series) == pickle.loads(pickle.dumps(series)) == (0, 1, 2, -3, 4, 5, 6, 7, 8)
+    assert Series((1,)).with_more(series) == (1, 0, 1, 2, -3, 4, 5, 6, 7, 8)
+    assert Series(series) == series
+
+
+def test_single_changes_make_few_layers_and_copy_little() -> None:
+    items = tuple(range(2_000))
+    series = Series(items)
+    for number in range(2_000):
+        series = series.with_changed({number: -number})
+        assert series._changed is None or (len(series._changed) < 1_000 and len(series._changed._layers) <= 11)
+    assert series == [-number for number in range(2_000)]
 
 
 def test_single_additions_make_few_parts() -> None:
