@@ -96,6 +96,8 @@ class Change:
     """Names in `new` of objects that stay, with other access or advice."""
     renewed: tuple[steps.Step, ...] = ()
     """Where nothing else changes: the steps of `new` for memory that is made again, in their order."""
+    regiven: tuple[steps.Step, ...] = field(default=(), compare=False)
+    """Where only rights change: the steps of `new` for the mappings with other rights, in their order."""
     links: tuple[steps.Step, ...] = ()
     """Steps before all others: new peer links that open mappings of `old`, and what keeps these closed (openings.py).
     Other peer links are additions."""
@@ -164,8 +166,8 @@ class Change:
 
     def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
-        if self.renewed:
-            return self.renewed
+        if self.renewed or self.regiven:
+            return self.renewed or self.regiven
         made = {id(step) for step in (*self.additions, *self.changes)}
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields, replace
+from itertools import chain
 from operator import attrgetter
 
 from hipplan.notebooks import InNotebooks
@@ -58,9 +59,9 @@ def difference(
     renewed: names of objects to recreate although they do not differ. fills: the contents of new memory are steps of
     the change. unmaps: removed mappings are unmapped during the change, while that can be undone, not after it.
     """
-    resized = None if renewed or fills or unmaps else _resized(old, new)
-    if resized is not None:
-        return resized
+    short = None if renewed or fills or unmaps else _resized(old, new) or _regiven(old, new)
+    if short is not None:
+        return short
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
     change = _Comparison(part.old, part.new, renewed).result(fills, unmaps)
@@ -109,6 +110,39 @@ def _resized(old: Program, new: Program) -> Difference | None:
         renamed={},
         kept=KeysOf(new if gone else old),
         changed=frozenset(),
+    )
+
+
+def _regiven(old: Program, new: Program) -> Difference | None:
+    """The difference if only rights on mappings differ; else None. Its cost depends on these mappings only."""
+    names = new.given_since(old)
+    if names is None:
+        return None
+    mapped, now = [new.makers[name] for name in names], [new.rights[name] for name in names]
+    rights = [(step.rights, old.rights[step.name].rights) for step in now]
+    both = {pair: _now_and_before(*pair) for pair in {*rights}}  # thousands of mappings share the same
+    return Difference(
+        old=old,
+        new=new,
+        additions=(),
+        changes=tuple(
+            ChangeAccess(step.name, step.origin, *both[pair]) for step, pair in zip(mapped, rights, strict=True)
+        ),
+        gone=(),
+        released=(),
+        renamed={},
+        kept=KeysOf(new),
+        changed=frozenset(names),
+        regiven=tuple(chain.from_iterable(zip(mapped, now, strict=True))),
+    )
+
+
+def _now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
+    """The rights of all devices that have a right now or had one before."""
+    after, was = dict(now), dict(before)
+    who = dict.fromkeys([*after, *was])
+    return tuple((device, after.get(device, "none")) for device in who), tuple(
+        (device, was.get(device, "none")) for device in who
     )
 
 
@@ -311,14 +345,8 @@ class _Comparison:
         if isinstance(step, steps.Map):
             now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
             if dict(now) != dict(before):
-                who = dict.fromkeys([*dict(now), *dict(before)])
-                yield ChangeAccess(
-                    name=step.name,
-                    now=tuple((device, dict(now).get(device, "none")) for device in who),
-                    before=tuple((device, dict(before).get(device, "none")) for device in who),
-                    together=step.name in self.after.together,
-                    origin=step.origin,
-                )
+                together = step.name in self.after.together
+                yield ChangeAccess(step.name, step.origin, *_now_and_before(now, before), together)
         elif isinstance(step, steps.CreateManagedBuffer):
             old = [
                 advise for advise in self.before.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)

@@ -51,13 +51,13 @@ def region_resources(
 ) -> Iterator[Resource]:
     """A region that is awake, and its tensors. rights_of: of a mapping. The others: as of resources_of()."""
     name = placed.region.name
-    names = _device_names(devices)
+    names = device_names(devices)
     given = {device: rights_of(mapping_of(name, number)) for device, number in placed.chunk_of_each_device().items()}
     access = {device: tuple((names[who], right) for who, right in rights) for device, rights in given.items()}
     return placed.resources(access, attached.get(name, "r"), sealed=mapping_of(name, 0) in sealed)
 
 
-def _device_names(devices: Mapping[str, int]) -> dict[int, str]:
+def device_names(devices: Mapping[str, int]) -> dict[int, str]:
     """Ordinal -> the name in the plan."""
     return {ordinal: name for name, ordinal in devices.items()} | {CPU_ORDINAL: HOST}
 
@@ -79,7 +79,7 @@ class _Inventory:
         """Allocation -> where its bytes are."""
         self.attached = attached
         self.devices = devices
-        self.names = _device_names(devices)
+        self.names = device_names(devices)
         self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
         self.more: Counter[str] = Counter()

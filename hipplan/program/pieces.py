@@ -106,8 +106,12 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
 
 
 def _stays_even(old: Program, new: Program) -> bool:
-    """Whether a growth or shrinking leaves the mappings of each range that it touches with one size."""
-    if not (concerned(new.measured) and new.comes_from(old)) or old.evenness.in_pieces:
+    """Whether growing, shrinking or sealing leaves the mappings of each range that it touches with one size."""
+    if not concerned(new.measured) or old.evenness.in_pieces:
+        return False
+    if (given := new.given_since(old)) is not None:
+        return are_even(old, (step for name in given if isinstance(step := new.makers[name], Map)))
+    if not new.comes_from(old):
         return False
     stay = min(len(old.steps), len(new.steps))
     touched = (step for step in (*old.steps[stay:], *new.steps[stay:]) if isinstance(step, Map))

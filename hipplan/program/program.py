@@ -262,6 +262,29 @@ class Program(InNotebooks):
         )
         return new
 
+    def regiven(self, other: Sequence[SetAccess], **fields: Any) -> Program:
+        """The program with other rights on mappings that have some already. other: their new steps. fields: of the new
+        program. As grown(), it costs what it changes."""
+        numbered = {self.numbers[number_key(step)]: step for step in other}
+        new = replace(self, steps=Series(self.steps).with_changed(numbered), **fields)
+        vars(new)["_given"] = weakref.ref(self), tuple(numbered[number].name for number in sorted(numbered))
+        new._carry_on(
+            self,
+            makers=lambda: self.makers,
+            slots=lambda: self.slots,
+            owners=lambda: self.owners,
+            taken=lambda: self.taken,
+            evenness=lambda: self.evenness,
+            rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)),
+            numbers=lambda: self.numbers,
+        )
+        return new
+
+    def given_since(self, other: Program) -> tuple[str, ...] | None:
+        """The mappings with other rights, if regiven() of that program has made this one; else None."""
+        before, names = vars(self).get("_given", (None, ()))
+        return names if before is not None and before() is other else None
+
     def _carry_on(self, before: Program, **made: Callable[[], Any]) -> None:
         """Take over what is known of the program before. made: makes each fact of this program: those that every change
         needs, and others which that one has."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from typing import Any
 
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess, refuse
 from hipplan.program.change import Change
 from hipplan.program.content_steps import ContentStep, where_written
 from hipplan.program.intervals import Intervals
+from hipplan.program.inventory import device_names
 from hipplan.program.program import Program
+from hipplan.program.regions import mapping_of
 from hipplan.program.resize import require
 from hipplan.program.resources import Access, Resource
 from hipplan.program.steps import whole_name
@@ -19,15 +22,13 @@ from hipplan.program.sure_access import concerned
 
 def sealed(program: Program, name: str) -> Program:
     """Makes a region, a reservation's mappings or one mapping read-only: rw becomes r. ApplyError (HP420)."""
-    before = {
-        mapping.name: mapping.access for mapping in mappings_of(program, name) if mapping.name not in program.sealed
-    }
+    before = {name: access for name, access in _access_of(program, name).items() if name not in program.sealed}
     if name in program.shared and program.shared[name].right == "rw":
         raise refuse(
             f"'{name}' is mapped by other ranks, which have write access",
             hint="give them read access: map: {access: r}",
         )
-    return replace(_closed(program, before), unwritten=program.unwritten.difference(before))
+    return _closed(program, before, unwritten=program.unwritten.difference(before))
 
 
 def sealed_ranges(program: Program, names: Set[str]) -> Program:
@@ -37,12 +38,12 @@ def sealed_ranges(program: Program, names: Set[str]) -> Program:
     before = {
         resource.name: resource.access for resource in program.resources if resource.inside in names and resource.memory
     }
-    return replace(_closed(program, before), unwritten=frozenset(before))
+    return _closed(program, before, unwritten=frozenset(before))
 
 
 def unsealed(program: Program, name: str) -> Program:
     """Unseal: sealed mappings get their access back. ApplyError (HP420)."""
-    names = {mapping.name for mapping in mappings_of(program, name)}
+    names = _access_of(program, name)
     return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
 
 
@@ -132,20 +133,41 @@ def mappings_of(program: Program, name: str) -> list[Resource]:
     return [mapping for mapping in mappings if mapping.inside == name]
 
 
-def _closed(program: Program, before: Mapping[str, Access]) -> Program:
-    now = {name: tuple((who, "r") for who, _ in access) for name, access in before.items()}
-    return replace(with_access(program, now), sealed={**program.sealed, **before})
+def _access_of(program: Program, name: str) -> dict[str, Access]:
+    """Mapping -> who may use it, of a region, a reservation or one mapping; its cost for a region does not depend on
+    others. ApplyError (HP420)."""
+    if name not in program.regions:
+        return {mapping.name: mapping.access for mapping in mappings_of(program, name)}
+    require(program, name, "region")
+    given = (mapping_of(name, number) for number in range(len(program.regions[name].chunks)))
+    names = device_names(program.devices)
+    rights = {mapping: step.rights if (step := program.rights.get(mapping)) else () for mapping in given}
+    access = {few: tuple((names[who], right) for who, right in few) for few in {*rights.values()}}
+    return {mapping: access[few] for mapping, few in rights.items()}
+
+
+def _closed(program: Program, before: Mapping[str, Access], **fields: Any) -> Program:
+    """fields: others of the new program."""
+    closed = {access: tuple((who, "r") for who, _ in access) for access in {*before.values()}}
+    now = {name: closed[access] for name, access in before.items()}
+    return with_access(program, now, sealed={**program.sealed, **before}, **fields)
 
 
 def _open(program: Program, again: Mapping[str, Access]) -> Program:
     rest = {mapping: access for mapping, access in program.sealed.items() if mapping not in again}
-    return replace(with_access(program, again), sealed=rest)
+    return with_access(program, again, sealed=rest)
 
 
-def with_access(program: Program, access: Mapping[str, Access]) -> Program:
-    """The program with this access for these mappings."""
+def with_access(program: Program, access: Mapping[str, Access], **fields: Any) -> Program:
+    """The program with this access for these mappings. fields: others of the new program."""
     ordinals = program.devices
-    rights = {mapping: steps.rights_of(dict(given), ordinals) for mapping, given in access.items()}
+    known = {given: steps.rights_of(dict(given), ordinals) for given in {*access.values()}}
+    rights = {mapping: known[given] for mapping, given in access.items()}
+    there = [step for mapping in rights if (step := program.rights.get(mapping)) is not None]
+    if all(known.values()) and len(there) == len(rights) and not program.evenness.in_pieces:
+        now = ((step, rights[step.name]) for step in there)
+        others = [steps.SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
+        return program.regiven(others, **fields)
     had = {step.name for step in program.steps if isinstance(step, steps.SetAccess)}
 
     def changed(step: steps.Step) -> Iterator[steps.Step]:
@@ -159,4 +181,5 @@ def with_access(program: Program, access: Mapping[str, Access]) -> Program:
         elif now:
             yield step if step.rights == now else replace(step, rights=now)
 
-    return replace(program, steps=tuple(changed_step for step in program.steps for changed_step in changed(step)))
+    made = tuple(changed_step for step in program.steps for changed_step in changed(step))
+    return replace(program, steps=made, **fields)

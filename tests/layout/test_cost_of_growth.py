@@ -60,6 +60,27 @@ def test_one_chunk_is_remapped_at_the_same_cost_beside_many(release: str, sim: S
         assert beside_many.builtin <= 1.2 * beside_two.builtin
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_region_is_sealed_at_the_same_cost_beside_many_chunks(release: str, sim: Simulator) -> None:
+    costs: dict[int, list[Calls]] = {}
+    with as_release(sim, release):
+        for chunks in (2, 2000):
+            regions = {name: {"device": "gpu.0", "size": size * CHUNK, "chunk": CHUNK}
+                       for name, size in (("cache", chunks), ("weights", 3))}  # fmt: skip
+            plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": regions}
+            with hipplan.apply(plan, runtime="sim", answer=False) as layout:
+                acts = [lambda layout=layout: layout.seal("weights"), lambda layout=layout: layout.unseal("weights")]
+                for act in acts:
+                    act()
+                costs[chunks] = [calls_of(act) for act in acts]
+                layout.seal("weights")
+                assert layout.drift() == []
+                assert [layout[name].resource.sealed for name in ("weights", "cache")] == [True, False]
+    for beside_two, beside_many in zip(*costs.values(), strict=True):
+        assert beside_many.python <= 1.2 * beside_two.python
+        assert beside_many.builtin <= 1.2 * beside_two.builtin
+
+
 def test_many_single_remaps_do_not_make_the_next_one_dearer(sim: Simulator) -> None:
     with layout_of(64) as layout:
 
