@@ -8,7 +8,7 @@ virtual memory: hipMalloc of the new size, copy, free the old one.
 
 Of a region of many chunks of 2 MiB one chunk is added, freed and remapped without its bytes, and an update adds one
 buffer to its layout; beside it C++ (plain.cpp) makes the driver calls of that change. The first figure should not
-depend on the chunks.
+depend on the chunks. Sealing changes all of them.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ def changes(chosen: Chosen, hand: ctypes.CDLL, chunks: int, rounds: int) -> dict
             "grow by hand": lambda: timed(hand.plain_grow, own),
             "remap": lambda: there_and_back(remap, lambda: None),
             "remap by hand": lambda: timed(hand.plain_remap, own),
+            "seal": lambda: there_and_back(lambda: layout.seal("cache"), lambda: layout.unseal("cache")),
+            "seal by hand": lambda: timed(hand.plain_seal, own),
             "buffer": lambda: there_and_back(lambda: layout.update(with_buffer),
                                              lambda: layout.update(without, lose="*")),
             "buffer by hand": lambda: timed(hand.plain_buffers, 1, ctypes.c_size_t(1 << 16)),
@@ -130,6 +132,7 @@ CHANGES = {
     "shrink": ("grow", "teardown"),
     "remap a chunk": ("remap", "all"),
     "add a buffer": ("buffer", "apply"),
+    "seal all of them": ("seal", "apply"),
 }
 """Row of the table -> which variant and which part of it."""
 
