@@ -365,6 +365,31 @@ def test_parts_of_unequal_sizes_on_each_release(release: str, sim: Simulator) ->
     assert sim.alive() == set()
 
 
+@pytest.mark.parametrize("part", ["..2MiB", "2MiB..8MiB", "8MiB..", "2MiB.."])
+def test_a_part_is_found_among_chunks_of_unequal_sizes(part: str, sim: Simulator) -> None:
+    sizes = {"gpu.0": 2 * MIB, "gpu.1": 6 * MIB, "gpu.2": 2 * MIB}
+    tensors = {f"on-{device[-1]}": {"dtype": "u8", "shape": [size], "device": device} for device, size in sizes.items()}
+    region = {"devices": [*sizes], "tensors": tensors}
+    source = {"hipplan": 1, "devices": {"gpu": {"count": 3}}, "regions": {"r": region}}
+    with hipplan.apply(source, runtime="sim", machine="mi300x-8") as layout:
+        content, before = filled(layout, sim, "r"), handles(layout, "r")
+        layout.remap("r", part=part)
+        begins, ends = (text.removesuffix("MiB") for text in part.split(".."))
+        inside = [int(begins or 0) <= at and end <= int(ends or 10) for at, end in ((0, 2), (2, 8), (8, 10))]
+        assert [was != now for was, now in zip(before, handles(layout, "r"), strict=True)] == inside
+        assert sim.read(layout["r"].address, 10 * MIB) == content
+        assert layout.drift() == []
+
+
+def test_a_region_whose_chunks_have_all_moved_is_where_they_are(layout: Layout) -> None:
+    layout.remap("cache", part="..4MiB", device="gpu.1")
+    layout.remap("cache", part="4MiB..", device="gpu.1")
+    assert (layout["cache"].resource.device, layout["cache"].devices) == ("gpu.1", ("gpu.1",))
+    assert layout["cache"].resource.access == (("gpu.1", "rw"),)
+    layout.grow("cache", by="2MiB")
+    assert layout["cache"].devices == ("gpu.1", "gpu.0")
+
+
 @pytest.mark.parametrize(
     ("part", "says"),
     [
