@@ -8,7 +8,7 @@ advice and prefetch, and last the waits for what was enqueued. Teardown is the r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -22,31 +22,39 @@ from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, Pinne
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.machines.profiles import load_machine
-from hipplan.program import contents, peak, pieces, preflight, ranges, regions, sealing, sleeping, steps
+from hipplan.program import contents, open_sizes, peak, pieces, preflight, ranges, regions, sealing, sleeping, steps
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
 from hipplan.program.inventory import resources_of
+from hipplan.program.open_sizes import NONE_KNOWN, OpenSize, Sizes
 from hipplan.program.program import Program
+from hipplan.program.taking import taken_by
 from hipplan.units import PAGE, round_up
 
 
 def compile(  # noqa: A001
-    plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int = 0
+    plan: LoadedPlan | PlanSource,
+    machine: Machine | str | os.PathLike[str],
+    current_device: int = 0,
+    sizes: Sizes = NONE_KNOWN,
 ) -> Program:
     """Compile a plan for a machine. Arguments that are not loaded yet are passed to load() and machine() first.
 
-    current_device: the ordinal that `current: true` selectors mean.
+    current_device: the ordinal that `current: true` selectors mean. sizes: bytes by name, such as those of a lock, for
+    what the plan leaves open (size: fill); the rest is decided for the machine.
     Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
     """
     findings = Findings()
-    program = pieces.fitted(_planned(plan, machine, current_device), findings)
+    program = pieces.fitted(_planned(plan, machine, current_device, sizes), findings)
     if findings.errors:
         raise MachineError(in_order(findings.all))
     return program
 
 
-def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int) -> Program:
+def _planned(
+    plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int, sizes: Sizes
+) -> Program:
     """As compile(), with each allocation and mapping in one piece."""
     plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
@@ -55,6 +63,9 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         plan = replace(plan, objects=sound(plan.objects, devices))
     with no_garbage_collection():
         digest = plan.digest  # which it keeps: the next compile need not work it out again
+        opened = open_sizes.open_sizes(plan.objects)
+        if opened:
+            plan = _with_sizes(plan, opened, machine, devices, sizes, findings)
         building = _Compiler(plan, machine, devices, findings)
         plan = building.plan
         building.run()
@@ -67,6 +78,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         selectors=selectors(plan),
         current_device=current_device,
         variables=dict(plan.plan.vars),
+        open_sizes={open_.name: str(open_) for open_ in opened},
         measured=machine,
         steps=tuple(building.steps),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
@@ -101,7 +113,8 @@ def compile_change(
 
     Raises MachineError: the machine cannot hold the plan, or not old and new objects at once during the change.
     """
-    planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device))
+    kept = open_sizes.kept(old, plan)
+    planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device, kept))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     change = pieces.lead(old, new, renewed, fills=True)
     sleeping.require_places(change)
@@ -128,6 +141,21 @@ def _as_if_awake(machine: Machine, program: Program) -> Machine:
     return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
 
 
+def _with_sizes(
+    plan: LoadedPlan,
+    opened: Sequence[OpenSize],
+    machine: Machine,
+    devices: dict[str, int],
+    sizes: Sizes,
+    findings: Findings,
+) -> LoadedPlan:
+    """The plan with its open sizes in bytes, of what all the rest of it leaves on the machine."""
+    rest = _Compiler(open_sizes.without(plan, opened), machine, devices, Findings())
+    rest.run()
+    taken = taken_by(rest.steps, machine)
+    return open_sizes.decided(plan, opened, machine, devices, rest.recommended, taken, sizes, findings)
+
+
 class _Memory(NamedTuple):
     """What all allocations of one line of the plan have in common."""
 
@@ -145,7 +173,7 @@ class _Compiler:
         self.devices = devices
         self.findings = findings
         self._granularities: dict[tuple[str, str], int] = {}
-        self.regions = regions.lay_out(plan, lambda device: self.granularity(device, "recommended"), findings)
+        self.regions = regions.lay_out(plan, self.recommended, findings)
         self.plan = replace(plan, objects=regions.lowered(plan.objects, self.regions))
         self.steps: list[steps.Step] = []
         self._memory: dict[int, _Memory] = {}
@@ -203,6 +231,10 @@ class _Compiler:
             of_host = self.machine.host_granularity or PAGE
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
         return self._granularities[device, which]
+
+    def recommended(self, device: str) -> int:
+        """The granularity of regions."""
+        return self.granularity(device, "recommended")
 
     def _alike(self, name: str, allocation: ResolvedAllocation) -> _Memory:
         """What the allocations of one line of the plan have in common. name: of the first of them."""
@@ -294,6 +326,7 @@ class _Compiler:
             "origin": self.plan.span(*buffer.path),
         }
         if isinstance(spec, DeviceBuffer):
+            assert isinstance(spec.size, int), "open sizes are decided before"
             self.steps.append(steps.CreateDeviceBuffer(size=spec.size, **common))
         elif isinstance(spec, PinnedBuffer):
             flags = _pinned_flags(spec)

@@ -5,7 +5,19 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse, written
+from hipplan.language.model.base import (
+    FILL,
+    Count,
+    FilePath,
+    Offset,
+    OpenSize,
+    PlanModel,
+    Size,
+    SizeOrShare,
+    Steps,
+    refuse,
+    written,
+)
 from hipplan.language.model.ranks import OfRank
 
 
@@ -146,12 +158,27 @@ class DeviceBuffer(_Buffer):
     Source: hipMalloc, called with this device current.
     """
 
-    size: Size
-    """The size in bytes.
+    size: OpenSize
+    """The size in bytes; or, of the device's memory, a percentage or `fill`, all that is left: docs/regions.md.
 
-    Errors: HP013 not a size; HP105 zero.
+    Errors: HP013 not a size; HP105 zero; HP107 two fill one device; HP301 nothing is left.
     Source: hipMalloc(size).
     """
+
+    reserve: SizeOrShare | None = None
+    """With `size: fill`, the memory to leave free on the device: bytes, or a percentage of the device's memory.
+    Default: none.
+
+    Errors: HP107 without size: fill.
+    Source: ours.
+    """
+
+    @model_validator(mode="after")
+    def _reserve_beside_fill(self) -> Self:
+        if self.reserve is not None and self.size != FILL:
+            why = "it is the memory that size: fill leaves free"
+            raise refuse("HP107", "reserve needs size: fill", at="reserve", why=why, hint="remove reserve")
+        return self
 
 
 class PinnedBuffer(_Buffer):
