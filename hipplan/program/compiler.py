@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from hipplan.errors import MachineError, Span, printable
@@ -22,7 +21,19 @@ from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, Pinne
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.machines.profiles import load_machine
-from hipplan.program import contents, open_sizes, peak, pieces, preflight, ranges, regions, sealing, sleeping, steps
+from hipplan.program import (
+    buffer_steps,
+    contents,
+    open_sizes,
+    peak,
+    pieces,
+    preflight,
+    ranges,
+    regions,
+    sealing,
+    sleeping,
+    steps,
+)
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
@@ -114,7 +125,7 @@ def compile_change(
     Raises MachineError: the machine cannot hold the plan, or not old and new objects at once during the change.
     """
     kept = open_sizes.kept(old, plan)
-    planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device, kept))
+    planned = meet(_planned(plan, sleeping.as_if_awake(machine, old), old.current_device, kept))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     change = pieces.lead(old, new, renewed, fills=True)
     sleeping.require_places(change)
@@ -129,16 +140,6 @@ def compile_change(
     if findings.errors:
         raise MachineError(findings.all)
     return replace(change, new=sealing.after_change(change))
-
-
-def _as_if_awake(machine: Machine, program: Program) -> Machine:
-    """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
-    more = sleeping.bytes_asleep(program)
-    devices = [
-        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
-        for ordinal, device in enumerate(machine.devices)
-    ]
-    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
 
 
 def _with_sizes(
@@ -329,13 +330,13 @@ class _Compiler:
             assert isinstance(spec.size, int), "open sizes are decided before"
             self.steps.append(steps.CreateDeviceBuffer(size=spec.size, **common))
         elif isinstance(spec, PinnedBuffer):
-            flags = _pinned_flags(spec)
+            flags = buffer_steps.pinned_flags(spec)
             self.steps.append(self._pinned(spec, flags, common))
         elif isinstance(spec, RegisteredBuffer):
             size = spec.anonymous.size if spec.anonymous else spec.size or 0
             node = self._numa_node(spec.anonymous, common["device"])
             common["simulated_node"] = node in self._simulated_nodes
-            self.steps.append(_register(spec, size, node, self.plan.source_name, common))
+            self.steps.append(buffer_steps.registered(spec, size, node, self.plan.source_name, common))
         else:
             self._managed(buffer, spec, common)
 
@@ -366,7 +367,7 @@ class _Compiler:
             )
             self.enqueued[spec.attach_to.stream, on] = None
         for number, advice in enumerate(spec.advice):
-            at, size = _range(advice.range, spec.size)
+            at, size = buffer_steps.range_of(advice.range, spec.size)
             self.steps.append(
                 steps.Advise(
                     name=buffer.name,
@@ -379,7 +380,7 @@ class _Compiler:
                 )
             )
         for number, prefetch in enumerate(spec.prefetch):
-            at, size = _range(prefetch.range, spec.size)
+            at, size = buffer_steps.range_of(prefetch.range, spec.size)
             to, stream = self.ordinal(prefetch.to), prefetch.stream or ""
             if stream:
                 on = self._stream_device(stream)
@@ -397,37 +398,3 @@ class _Compiler:
                 )
             )
             self.enqueued[stream, on] = None
-
-
-def _register(
-    spec: RegisteredBuffer, size: int, node: int, document: str, common: dict[str, Any]
-) -> steps.RegisterBuffer:
-    fresh = spec.anonymous
-    return steps.RegisterBuffer(
-        size=size,
-        flags=_set(spec, "portable", "mapped", "read_only"),
-        file=str(PurePath(document).parent / spec.file) if spec.file else "",
-        bind=spec.bind or "",
-        read_only=spec.read_only,
-        numa_node=node,
-        huge_pages="none" if fresh is None else fresh.huge_pages,
-        **common,
-    )
-
-
-def _range(part: object, whole: int) -> tuple[int, int]:
-    """(offset, size) in bytes of a range of a buffer."""
-    if part is None:
-        return 0, whole
-    at: int = part.at  # type: ignore[attr-defined]
-    return at, part.size or whole - at  # type: ignore[attr-defined]
-
-
-def _pinned_flags(spec: PinnedBuffer) -> tuple[str, ...]:
-    coherency = {None: (), True: ("coherent",), False: ("non_coherent",)}[spec.coherent]
-    return (*_set(spec, "portable", "mapped", "write_combined", "uncached", "numa_user"), *coherency)
-
-
-def _set(spec: object, *flags: str) -> tuple[str, ...]:
-    """Those of the flags that are set on a buffer."""
-    return tuple(flag for flag in flags if getattr(spec, flag))

@@ -89,21 +89,27 @@ def _share(value: str) -> str:
     return value.replace(" ", "")
 
 
-def _open_size(value: Any, more: str = ", or fill, or 80%") -> int | str:
+_MEANT_FILL = ("fill", "full", "all", "max", "rest")
+"""In any case: what people write for `fill`."""
+
+
+def _open_size(value: Any, more: str = "") -> int | str:
     if isinstance(value, float) and 0 < value <= 1:
         raise refuse("HP103", f"expected a byte size, not {value}", hint=f"write {value * 100:g}%")
     if is_share(value):
         return _share(value)
+    if isinstance(value, str) and value != FILL and value.lower() in _MEANT_FILL:
+        raise refuse("HP013", f"'{value}' is not a size", hint=f"write {FILL}")
     return FILL if isinstance(value, str) and value == FILL else _positive_size(value, more)
 
 
 def _auto_or_size(value: Any) -> int | str:
     """One validator, because pydantic reports each branch of a union."""
-    return "auto" if isinstance(value, str) and value == "auto" else _open_size(value, ", or auto, fill or 80%")
+    return "auto" if isinstance(value, str) and value == "auto" else _open_size(value, ", or auto")
 
 
 def _size_or_share(value: Any) -> int | str:
-    return _share(value) if is_share(value) else _positive_size(value, ", or 10%")
+    return _share(value) if is_share(value) else _positive_size(value)
 
 
 def _size_schema(minimum: int, *more: dict[str, Any]) -> dict[str, Any]:
