@@ -83,9 +83,12 @@ def test_a_plan_that_says_something_else_decides_again_and_losses_need_consent()
 
 
 def test_a_region_without_chunks_is_told_what_to_write_to_grow() -> None:
-    with hipplan.apply(plan({"size": "fill", "reserve": "50%"}), runtime="sim", machine=small()) as layout:
-        with pytest.raises(ApplyError, match="give it a chunk"):
-            layout.grow("kv", by="4MiB")
+    one_piece = plan({"size": "fill", "reserve": "50%"})
+    with (
+        hipplan.apply(one_piece, runtime="sim", machine=small()) as layout,
+        pytest.raises(ApplyError, match="give it a chunk"),
+    ):
+        layout.grow("kv", by="4MiB")
 
 
 def test_it_sleeps_and_wakes_and_an_update_keeps_it_asleep() -> None:

@@ -155,6 +155,10 @@ def test_a_plan_without_a_machine_leaves_them_open() -> None:
             "nothing of gpu.0 is left for 'kv' to fill",
         ),
         (
+            {"buffers": {"kv": buffer("fill", reserve="64GiB")}},
+            "nothing of gpu.0 is left for 'kv' to fill",
+        ),
+        (
             {"regions": {"kv": {"size": "1%", "chunk": "1GiB"}}},
             "1% of gpu.0 is less than one step of 'kv'",
         ),
