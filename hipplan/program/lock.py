@@ -43,7 +43,7 @@ class LockedPlan(PlanModel):
     """The plan's name in reports; not compared."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Of the expanded document."""
-    variables: dict[str, bool | int | float | str | None] = {}
+    variables: dict[str, bool | int | float | str | list[bool | int | str] | None] = {}
     """Their values."""
 
 
