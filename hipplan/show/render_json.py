@@ -94,7 +94,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
-        "open_sizes": _open_sizes(program),
+        **_open_sizes(program),
         "steps": map(step_json, from_nothing(program).all_steps),
         "resources": map(resource_json, program.resources),
         "warnings": [warning.to_json() for warning in program.warnings],
@@ -108,7 +108,7 @@ def program_summary(program: Program) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
-        **_cut({"open_sizes": _open_sizes(program)}, "open_sizes"),
+        **(_cut(opened, "open_sizes") if (opened := _open_sizes(program)) else {}),
         "summed_up": {"steps": len(steps), "resources": len(program.resources)},
         "steps_summary": _with_names_cut(summary.calls_of(steps)),
         "resources_summary": [_cut(asdict(rows), "devices") for rows in objects[: summary.ROWS_MAX]],
@@ -153,9 +153,10 @@ def ranks_summary(programs: Sequence[Program]) -> dict[str, Any]:
     }
 
 
-def _open_sizes(program: Program) -> list[dict[str, Any]]:
-    """What the plan leaves open (size: fill), with the bytes that it takes on the machine."""
-    return [decided._asdict() for decided in open_sizes.sizes_in(program)]
+def _open_sizes(program: Program) -> dict[str, Any]:
+    """What the plan leaves open (size: fill), with the bytes that it takes on the machine; empty if it is nothing."""
+    decided = [decided._asdict() for decided in open_sizes.sizes_in(program)]
+    return {"open_sizes": decided} if decided else {}
 
 
 def _identity(program: Program) -> dict[str, Any]:
