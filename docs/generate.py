@@ -22,7 +22,7 @@ from hipplan.codes import CODES
 from hipplan.experiment.model import Experiment, Metric
 from hipplan.explain import explain
 from hipplan.language.model import Plan
-from hipplan.language.model.base import AutoSize, Offset, Size
+from hipplan.language.model.base import AutoSize, Offset, OpenSize, Size, SizeOrShare
 from hipplan.language.model.describe import field_docs
 
 DOCS = Path(__file__).parent
@@ -33,7 +33,16 @@ from tests.conformance import differences  # noqa: E402
 from tests.conformance.amd_differences import AMD  # noqa: E402
 
 _WORDS = {int: "integer", float: "fraction", str: "text", bool: "true or false"}
-_SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes", get_args(AutoSize)[1]: "auto or bytes"}
+_SIZES = {
+    get_args(sized)[1]: kind
+    for sized, kind in (
+        (Offset, "bytes"),
+        (Size, "bytes"),
+        (SizeOrShare, "bytes or a percentage"),
+        (OpenSize, "bytes, fill or a percentage"),
+        (AutoSize, "auto, bytes, fill or a percentage"),
+    )
+}
 _INTRODUCTION = """# The plan, key by key
 
 Generated from the models by `docs/generate.py`; their docstrings are the source.

@@ -21,7 +21,7 @@ from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import Chosen, choose
 from hipplan.processes.verifying import answer_in_thread
-from hipplan.program.lock import Locked
+from hipplan.program.lock import Locked, sizes_of
 from hipplan.program.program import Program
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _ranks(group: Group, timeout: float) -> Ranks:
 
 def _prepared(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None) -> Program:
     """The program for this machine, and in the log what is to be said of it."""
-    program = prepare(plan, chosen, profile)
+    program = prepare(plan, chosen, profile, sizes=sizes_of(lock))
     notices = [chosen.notice]
     if lock is not None:
         program = lock.hold(program, profile)

@@ -1,9 +1,10 @@
 """Byte sizes as people write them: 4194304, "64MiB", "1.5GiB", "2GB". Always an exact whole number of
-bytes."""
+bytes. And shares of a memory: "80%"."""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,7 @@ _DIGITS_MAX = 4
 """How many digits of a size people read."""
 _ZEROS = re.compile("([-+]?)0+(?=[0-9])")
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?([A-Za-z]*)")
+_SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?%")
 _GROUPED = re.compile("[0-9]{1,3}([_,'][0-9]{3})+")
 _BY_LOWER = {unit.lower(): unit for unit in _UNITS}
 
@@ -95,6 +97,24 @@ def _parsed(value: int | str) -> int:
     if rest:
         raise SizeError(f"{value} is not a whole number of bytes", "use a smaller unit")
     return _bounded(size, value)
+
+
+def is_share(value: Any) -> bool:
+    """Whether a value is meant as a percentage."""
+    return isinstance(value, str) and value.endswith("%")
+
+
+def parse_share(text: str) -> Fraction:
+    """The fraction that a percentage such as 80% or 12.5% means: at most 1. Raises SizeError."""
+    match = _SHARE.fullmatch(text)
+    if match is None:
+        raise SizeError(f"{_short(text)} is not a percentage", "write it as 80%")
+    if short := without_zeros(text):
+        raise SizeError(f"{_short(text)} begins with a zero", f"write {short}", "HP015")
+    share = Fraction(match[1]) / 100
+    if share > 1:
+        raise SizeError(f"{text} is more than all of it", "write at most 100%")
+    return share
 
 
 @lru_cache(maxsize=4096)

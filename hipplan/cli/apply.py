@@ -141,7 +141,7 @@ def _prepared(
     from hipplan.layout.record import recording
     from hipplan.machines.profiles import load_machine
     from hipplan.machines.runtimes import choose
-    from hipplan.program.lock import Locked
+    from hipplan.program.lock import Locked, sizes_of
 
     plan = load_plan(source_of(given.file), given, None if agreement is None else agreement.rank)
     not_over(written, *plan.files)
@@ -153,7 +153,7 @@ def _prepared(
     ):
         chosen = choose(given.runtime, profile)
         print_notice(chosen.notice)
-        program = prepare(plan, chosen, profile)
+        program = prepare(plan, chosen, profile, sizes=sizes_of(lock))
         if lock is not None:
             program = lock.hold(program, profile)
             print_notice(lock.notice(program, profile))

@@ -64,7 +64,7 @@ def _work(given: Namespace, holder: HolderConnection) -> Callable[..., None]:
     print_notice(chosen.notice)
     if plan is None:
         return partial(save if holder.task == "save" else restore, chosen, holder)
-    program = program_to_hold(plan, chosen, profile, lock, holder.beside)
+    program = program_to_hold(plan, chosen, profile, lock, holder.beside, holder.sizes_kept(plan))
     holder.require_same_plan(program)
     holder.require_consent(program)
     show_warnings(program.warnings, given)

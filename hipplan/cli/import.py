@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from hipplan.language.serving import Model
     from hipplan.machines.machine import Machine
-    from hipplan.program.fitting import Reserve
+    from hipplan.program.open_sizes import Reserve
 
 _OF_MODELS = ("machine", "runtime", "kv", "kv_dtype", "reserve", "staging")
 
@@ -185,14 +185,12 @@ def _size(option: str, text: str) -> int:
 
 
 def _reserve(text: str) -> Reserve:
-    from hipplan.program.fitting import Reserve
+    from hipplan.program.open_sizes import Reserve
+    from hipplan.units import SizeError, is_share, parse_share
 
-    if not text.endswith("%"):
+    if not is_share(text):
         return Reserve(size=_size("--reserve", text))
     try:
-        share = float(text[:-1])
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 100:
-        raise WrongUsage(f"--reserve: {text[:40]!r} is no share: write it as 10%, or as a size")
-    return Reserve(share=share / 100)
+        return Reserve(share=parse_share(text))
+    except SizeError:
+        raise WrongUsage(f"--reserve: {text[:40]!r} is no share: write it as 10%, or as a size") from None

@@ -45,7 +45,7 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.cli.measured import machine_of
     from hipplan.program.compiler import compile as compile_plan
-    from hipplan.program.lock import Locked, lock, to_yaml
+    from hipplan.program.lock import Locked, lock, sizes_of, to_yaml
 
     if given.check is not None and (given.output != "-" or given.address_base is not None):
         raise WrongUsage("--check writes nothing and chooses no address: leave --output and --address-base out")
@@ -53,10 +53,11 @@ def run(given: Namespace) -> int:
     base = _address(given.address_base)
     plan = load_plan(source_of(given.file), given)
     not_over([("--output", given.output)], *plan.files)
-    program = compile_plan(plan, machine_of(given))
+    checked = None if given.check is None else Locked(given.check)
+    program = compile_plan(plan, machine_of(given), sizes=sizes_of(checked))
     show_warnings(program.warnings, given)
-    if given.check is not None:
-        Locked(given.check).hold(program)
+    if checked is not None:
+        checked.hold(program)
         if not given.quiet:
             print(printable(f"{given.check} is up to date"))
         return ExitCode.OK

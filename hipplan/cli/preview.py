@@ -131,7 +131,7 @@ def _write(change: Difference, given: Namespace) -> None:
 
 
 def _preview_one(program: Program, given: Namespace) -> None:
-    from hipplan.program import pieces
+    from hipplan.program import open_sizes, pieces
     from hipplan.program.difference import from_nothing
     from hipplan.show import render, render_json, summary
     from hipplan.show.tables import console
@@ -153,7 +153,7 @@ def _preview_one(program: Program, given: Namespace) -> None:
     if (bars := summary.device_bars(program)).row_count:
         console().print(bars)
     print(render.totals(program))
-    if note := pieces.note(program):
+    for note in filter(None, (open_sizes.note(program), pieces.note(program))):
         render.print_line(note)
 
 

@@ -100,6 +100,7 @@ def ambient_vars() -> dict[str, str]:
 def _from_file(file: str) -> Mapping[str, Any]:
     from pathlib import Path
 
+    from hipplan.language.scalars import VALUES, is_value
     from hipplan.language.source import load_yaml
 
     source = load_yaml(Path(file), wanted="variables")
@@ -109,8 +110,8 @@ def _from_file(file: str) -> Mapping[str, Any]:
         problems.append(Diagnostic("HP103", "a file of variables holds NAME: VALUE", source.span(), hint=hint))
         raise PlanError(in_order(problems))
     for name, value in source.data.items():
-        if not isinstance(value, (int, str)):
-            summary = f"the variable '{name[:60]}' must be an integer, true, false or text"
+        if not is_value(value):
+            summary = f"the variable '{name[:60]}' must be {VALUES}"
             problems.append(Diagnostic("HP103", summary, source.span((name,))))
     if problems:
         raise PlanError(in_order(problems))

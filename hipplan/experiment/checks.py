@@ -13,7 +13,7 @@ from hipplan.language.loader import LoadedPlan, examine
 from hipplan.machines.machine import Machine
 from hipplan.program import held
 from hipplan.program.compiler import compile as compile_plan
-from hipplan.program.lock import Locked
+from hipplan.program.lock import Locked, sizes_of
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,11 @@ def _on_machine(document: Document, plan: LoadedPlan, profile: Machine | None) -
     if profile is None:
         return ExitCode.OK, plan.warnings
     try:
-        program = compile_plan(plan, profile)
-        if document.experiment.locked is not None:
-            Locked(document.folder / document.experiment.locked).hold(program, profile)
+        locked = document.experiment.locked
+        lock = None if locked is None else Locked(document.folder / locked)
+        program = compile_plan(plan, profile, sizes=sizes_of(lock))
+        if lock is not None:
+            lock.hold(program, profile)
         if document.experiment.run is not None:
             held.holdable(program)
     except (MachineError, PlanError) as error:

@@ -33,9 +33,9 @@ from hipplan.machines.host import memory_available
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Connection, Gone, Late, Message, Received, TooLong
-from hipplan.program import held, held_bytes, held_losses, written
+from hipplan.program import held, held_bytes, held_losses, open_sizes, written
 from hipplan.program.content_steps import written_by
-from hipplan.program.lock import Locked
+from hipplan.program.lock import Locked, sizes_of
 from hipplan.program.program import Program
 from hipplan.units import about_size
 
@@ -84,6 +84,13 @@ class HolderConnection:
             why = "its plan, or a variable, has changed since it was filled, and no copy of its bytes was kept"
             hint = "hipplan replace fills the new plan"
             raise HeldError(Diagnostic("HP441", "the holder cannot wake", why=why, hint=hint))
+
+    def sizes_kept(self, plan: LoadedPlan) -> open_sizes.Sizes:
+        """Bytes of what the plan leaves open, of the memory that the plan's is to replace. Raises HeldError (HP455),
+        PlanError (HP028): the request is invalid."""
+        if "replaces" not in self._request or not open_sizes.open_sizes(plan.objects):
+            return open_sizes.NONE_KNOWN
+        return open_sizes.kept(written.read(str(self._expect("replaces", dict).get("program", ""))), plan)
 
     def require_consent(self, new: Program) -> None:
         """Raises ApplyError (HP423): the new program loses something of the one that it replaces, unasked. HeldError
@@ -141,13 +148,19 @@ def _not_understood(why: str) -> HeldError:
 
 
 def program_to_hold(
-    plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None, beside: Mapping[str, int]
+    plan: LoadedPlan,
+    chosen: Chosen,
+    profile: Machine | None,
+    lock: Locked | None,
+    beside: Mapping[str, int],
+    kept: open_sizes.Sizes = open_sizes.NONE_KNOWN,
 ) -> Program:
     """Compile a plan into a program that a holder can hold.
 
-    beside: bytes that other generations of the holder use, by UUID of a device. Raises PlanError, MachineError.
+    beside: bytes that other generations of the holder use, by UUID of a device. kept: as of sizes_kept().
+    Raises PlanError, MachineError.
     """
-    program = prepare(plan, chosen, profile, beside)
+    program = prepare(plan, chosen, profile, beside, {**kept, **sizes_of(lock)})
     return held.holdable(program if lock is None else lock.hold(program, profile))
 
 

@@ -4,6 +4,9 @@ $(...) holds names of variables, integers, sizes such as 64MiB, the operators + 
 are whole numbers, and // drops the remainder. $(layers * 64MiB) alone is a number; inside text it becomes part of the
 text: part-$(n).bin. $$( writes the characters $( themselves. $x and ${x} are not expressions.
 
+A variable may be a list, as a value by itself: with `vars: {page: [-1, 32, 128], gpus: [gpu.0, gpu.1]}` a plan may have
+shape: $(page), devices: $(gpus) and each: $(gpus). On the command line it is --var gpus=gpu.2,gpu.3.
+
 `each` repeats a named object, a tensor of a region, or an item of a list:
 
     weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1
@@ -20,7 +23,7 @@ A name that contains $(...) gets no number: layer.$(each) gives layer.4 and laye
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -28,11 +31,11 @@ from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, Span, Suggestions
 from hipplan.language.declared import declared_below, is_plain
-from hipplan.language.expanded import Expanded, Path
-from hipplan.language.expression import ExpressionError, Value, substitute
+from hipplan.language.expanded import Expanded, Path, Place
+from hipplan.language.expression import ExpressionError, Scalar, Value, in_text, substitute
 from hipplan.language.include import NOUNS, Documents, Entry
 from hipplan.language.rank import VARIABLES, Rank
-from hipplan.language.scalars import like, plain, size_of
+from hipplan.language.scalars import VALUES, is_value, like, plain, size_of
 from hipplan.language.source import Source, load_yaml, within
 from hipplan.language.yaml12 import DEPTH_MAX
 from hipplan.plain import INTEGER_END, number, shown_number
@@ -70,21 +73,6 @@ def expand(
     return _Expander(Documents(root, include_anywhere), given, ambient or {}, rank).run()
 
 
-class _Place:
-    """A position of the walk: in the expanded document (`path`) and in the file (`source`, `origin`)."""
-
-    __slots__ = ("expansion", "origin", "path", "source")
-
-    def __init__(self, source: Source, path: Path, origin: Path, expansion: str = "") -> None:
-        self.source = source
-        self.path = path
-        self.origin = origin
-        self.expansion = expansion
-
-    def child(self, step: Hashable, origin: Hashable) -> _Place:
-        return _Place(self.source, (*self.path, step), (*self.origin, origin), self.expansion)
-
-
 class _Expander:
     def __init__(self, documents: Documents, given: Mapping[str, Any], ambient: Mapping[str, Any], rank: Rank) -> None:
         self.documents = documents
@@ -99,7 +87,7 @@ class _Expander:
         self.scope: dict[str, Value] = dict(rank.variables) if self.for_ranks else {}
         self.wrong: set[str] = set()
         """Variables with a wrong definition: objects that use one are left out without another error."""
-        self.families: dict[str, list[Value]] = {}
+        self.families: dict[str, list[Scalar]] = {}
         self.out = Expanded(documents.root, None)
 
     def run(self) -> Expanded:
@@ -115,7 +103,7 @@ class _Expander:
                     self._find_families(data[noun])
             for key, value in root.data.items():
                 if key not in data and key not in ("include", "vars"):
-                    data[key] = self._walk(value, self.scope, _Place(root, (key,), (key,)))
+                    data[key] = self._walk(value, self.scope, Place(root, (key,), (key,)))
         except PlanError as past:  # a limit
             self.findings.extend(past.diagnostics)
             raise PlanError(self.findings) from None
@@ -151,11 +139,11 @@ class _Expander:
         declared = self.documents.vars
         for name, value in self.given.items():
             if name in declared:
-                place = _Place(declared[name].source, ("vars", name), ("vars", name))
-                self._set(name, self._number(like(value, declared[name].value), place))
+                place = Place(declared[name].source, ("vars", name), ("vars", name))
+                self._set_given(name, value, declared[name].value, place)
                 self._set_aside(name)
         for name, entry in declared.items():
-            place = _Place(entry.source, ("vars", name), ("vars", name))
+            place = Place(entry.source, ("vars", name), ("vars", name))
             if not _NAME.fullmatch(name):
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
@@ -175,11 +163,20 @@ class _Expander:
                     and is_plain(value, place.source.span(place.origin))
                 ):
                     self._report("HP103", f"{value} is text, not a number", place, hint=f"write {digits}")
-                elif isinstance(value, (int, str)):
+                elif is_value(value):
                     self._set(name, value)
                 else:
-                    self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
+                    self._report("HP103", f"the variable '{name}' must be {VALUES}", place)
             self._set_aside(name)
+
+    def _set_given(self, name: str, given: Any, default: Any, place: Place) -> None:
+        """Set a variable to a value from outside of the document."""
+        value = like(given, default)
+        if isinstance(value, list) and isinstance(default, (int, str)) and "$(" not in str(default):
+            summary = f"the variable '{name}' must be an integer, true, false or text, as its default is, not a list"
+            self._report("HP103", summary, place)
+        self._set(name, [self._number(item, place) for item in value] if isinstance(value, list)
+                  else self._number(value, place))  # fmt: skip
 
     def _set(self, name: str, value: Value) -> None:
         self.scope[name] = self.variables[name] = value
@@ -210,11 +207,11 @@ class _Expander:
         """The objects of one noun; an object with `each` becomes several."""
         result: dict[str, Any] = {}
         for entry in entries.values():
-            place = _Place(entry.source, (noun, entry.name), (noun, entry.name))
+            place = Place(entry.source, (noun, entry.name), (noun, entry.name))
             self._add_named(result, entry.name, entry.value, self.scope, place)
         return result
 
-    def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: _Place) -> None:
+    def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: Place) -> None:
         """Add one written object under each name that it expands to."""
         for suffix, inner, expansion, body in self._repeat(value, scope, place):
             name = written
@@ -226,7 +223,7 @@ class _Expander:
             repetition = (
                 f"{place.expansion}, {repetition}" if place.expansion and repetition else repetition or place.expansion
             )
-            made = _Place(place.source, (*place.path[:-1], name), place.origin, repetition)
+            made = Place(place.source, (*place.path[:-1], name), place.origin, repetition)
             if name in out:
                 hint = "use the variables of each in the name"
                 self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint=hint)
@@ -235,7 +232,7 @@ class _Expander:
                 self._leave_out(made)
             out[name] = self._walk(body, inner, made)
 
-    def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
+    def _walk(self, value: Any, scope: Scope, place: Place) -> Any:
         if len(place.path) > DEPTH_MAX:
             raise PlanError(Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self._span(place)))
         if isinstance(value, str):
@@ -246,7 +243,7 @@ class _Expander:
             self.budget.take("values", len(value), "this", lambda: self._span(place))
         return self._mapping(value, scope, place) if isinstance(value, dict) else self._list(value, scope, place)
 
-    def _number(self, value: Any, place: _Place) -> Any:
+    def _number(self, value: Any, place: Place) -> Any:
         """A number from Python data as int or float, with at most as many digits as a text may have."""
         value = number(value)
         if type(value) is int and abs(value) >= INTEGER_END:
@@ -256,7 +253,7 @@ class _Expander:
             return 0
         return value
 
-    def _mapping(self, value: Mapping[str, Any], scope: Scope, place: _Place) -> dict[str, Any]:
+    def _mapping(self, value: Mapping[str, Any], scope: Scope, place: Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
         if len(place.path) == 3 and (place.path[0], place.path[2]) == ("regions", "tensors"):
             for written, inner in value.items():
@@ -269,13 +266,10 @@ class _Expander:
                 if key in result:
                     self._report("HP005", f"the key '{key}' appears twice", place.child(written, written), key=True)
                 self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
-            if plain(inner):
-                result[key] = inner
-            else:
-                result[key] = self._walk(inner, scope, place.child(key, written))
+            result[key] = inner if plain(inner) else self._walk(inner, scope, place.child(key, written))
         return result
 
-    def _list(self, value: Sequence[Any], scope: Scope, place: _Place) -> list[Any]:
+    def _list(self, value: Sequence[Any], scope: Scope, place: Place) -> list[Any]:
         result: list[Any] = []
         moved = False
         for index, item in enumerate(value):
@@ -292,10 +286,17 @@ class _Expander:
                 result.append(self._walk(body, inner, made))
         return result
 
-    def _text(self, text: str, scope: Scope, place: _Place, *, key: bool = False) -> Value:
+    def _text(self, text: str, scope: Scope, place: Place, *, key: bool = False) -> Value:
         self.budget.take("characters of expressions", len(text), "this text", lambda: self._span(place, key=key))
         try:
-            return substitute(text, scope, self.nearest)
+            value = substitute(text, scope, self.nearest)
+            if isinstance(value, list):
+                if key:
+                    raise in_text(0, len(text))
+                who, characters = "this list", sum(len(str(item)) for item in value)
+                self.budget.take("values", len(value), who, lambda: self._span(place))
+                self.budget.take("characters", characters, who, lambda: self._span(place))
+            return value
         except ExpressionError as error:
             self._leave_out(place)
             stand_in = 1 if text.startswith("$(") and text.endswith(")") and not key else text
@@ -313,7 +314,7 @@ class _Expander:
 
     # each
 
-    def _repeat(self, value: Any, scope: Scope, place: _Place) -> Iterator[tuple[str, Scope, str, Any]]:
+    def _repeat(self, value: Any, scope: Scope, place: Place) -> Iterator[tuple[str, Scope, str, Any]]:
         """(suffix of the name, scope, description, the object without `each`) for each repetition."""
         if not isinstance(value, dict) or "each" not in value:
             yield "", scope, "", value
@@ -323,7 +324,7 @@ class _Expander:
         where = place.child("each", "each")
         several = isinstance(each, dict) and not (each.keys() <= _RANGE_KEYS or each.keys() == {"from", "to"})
         named = each if several else {"each": each}
-        domains: list[list[Value]] = []
+        domains: list[list[Scalar]] = []
         total = 1
         for name, domain in named.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -349,7 +350,7 @@ class _Expander:
             shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice, strict=True))
             yield "".join(f".{own}" for own, _ in choice), inner, shown, body
 
-    def _ask(self, times: int, body: Any, domains: list[list[Value]], place: _Place) -> None:
+    def _ask(self, times: int, body: Any, domains: list[list[Scalar]], place: Place) -> None:
         """Count everything that a repetition makes; inner repetitions are counted by themselves. Raises PlanError."""
         who = f"each, {shown_number(times)} times,"
         values, characters = size_of(body)
@@ -362,7 +363,7 @@ class _Expander:
         characters += times * len(place.expansion)  # each holds the names of all enclosing repetitions
         self.budget.take("characters", characters, who, lambda: self._span(place))
 
-    def _domain(self, domain: Any, place: _Place) -> list[Value] | None:
+    def _domain(self, domain: Any, place: Place) -> list[Scalar] | None:
         """The values of one name of an `each`; None: an error, which is reported."""
         if isinstance(domain, str) and domain in self.families:
             return self.families[domain]
@@ -383,16 +384,16 @@ class _Expander:
             self._report("HP024", "each cannot repeat over this", place, hint=hint)
         return None
 
-    def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:
+    def _report(self, code: str, summary: str, place: Place, *, key: bool = False, **more: str) -> None:
         self._leave_out(place)
         if not self.findings.enough():
             self.findings.add(Diagnostic(code, summary, self._span(place, key=key), **more))  # type: ignore[arg-type]
 
-    def _span(self, place: _Place, *, key: bool = False) -> Span | None:
+    def _span(self, place: Place, *, key: bool = False) -> Span | None:
         span = place.source.span(place.origin, key=key)
         return replace(span, expansion=place.expansion) if span is not None and place.expansion else span
 
-    def _leave_out(self, place: _Place) -> None:
+    def _leave_out(self, place: Place) -> None:
         """Leave out the named object at this place, by its expanded name and by the written one."""
         length = 2 if place.path[0] in NOUNS else 1
         self.broken |= {place.path[:length], place.origin[:length]}

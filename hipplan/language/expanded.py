@@ -13,6 +13,21 @@ from hipplan.language.source import Source
 Path = tuple[Hashable, ...]
 
 
+class Place:
+    """A position of the walk: in the expanded document (`path`) and in the file (`source`, `origin`)."""
+
+    __slots__ = ("expansion", "origin", "path", "source")
+
+    def __init__(self, source: Source, path: Path, origin: Path, expansion: str = "") -> None:
+        self.source = source
+        self.path = path
+        self.origin = origin
+        self.expansion = expansion
+
+    def child(self, step: Hashable, origin: Hashable) -> Place:
+        return Place(self.source, (*self.path, step), (*self.origin, origin), self.expansion)
+
+
 class Expanded:
     """A document with all its parameters filled in, and where each piece of it was written."""
 

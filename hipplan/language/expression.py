@@ -3,7 +3,8 @@
     substitute("layer.$(i)", {"i": 3})      -> "layer.3"        a text with expressions in it stays a text
     substitute("$(i * 64MiB)", {"i": 3})    -> 201326592        a lone expression keeps its type
 
-`$$(` stands for a literal `$(`. Everything is bounded: length, nesting, values below 2^64.
+A variable that is a list can only stand alone. `$$(` stands for a literal `$(`. Everything is bounded: length, nesting,
+values below 2^64.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from hipplan.errors import Diagnostic, suggest
 from hipplan.language.rank import VARIABLES
 from hipplan.units import BYTES_MAX, SizeError, parse_size
 
-Value = int | bool | str
+Scalar = int | bool | str
+Value = Scalar | list[Scalar]
 TEXT_MAX = 4096
 NESTING_MAX = 32
 
@@ -56,6 +58,8 @@ def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str
         value = parser.whole()
         if start == 0 and parser.at == len(text):
             return value
+        if isinstance(value, list):
+            raise in_text(start, parser.at - start)
         parts += [text[end:start], str(value).lower() if isinstance(value, bool) else str(value)]
         end = parser.at
         length += len(parts[-1])
@@ -65,6 +69,12 @@ def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str
     if len(result) > TEXT_MAX:
         raise ExpressionError("HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text))
     return result
+
+
+def in_text(start: int, length: int) -> ExpressionError:
+    """The error for a list within a text or a name."""
+    hint = "a list is a value by itself, such as shape: $(name); each: $(name) repeats over it"
+    return ExpressionError("HP022", "a list cannot be part of a text", start, length, hint)
 
 
 @lru_cache(maxsize=16_384)  # one text is read again for each of thousands of repetitions
@@ -177,8 +187,14 @@ class _Parser:
                 return parse_size(value)
             except SizeError:
                 pass
-        if isinstance(value, (bool, str)):
-            shown = str(value).lower() if isinstance(value, bool) else repr(value[:40])
+        if isinstance(value, (bool, str, list)):
+            shown = (
+                "a list"
+                if isinstance(value, list)
+                else repr(value[:40])
+                if isinstance(value, str)
+                else str(value).lower()
+            )
             hint = "only numbers and sizes can be used in arithmetic"
             raise ExpressionError("HP022", f"{shown} is not a number", place, hint=hint)
         return value

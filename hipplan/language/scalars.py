@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from hipplan.language.budget import LIMITS
-from hipplan.language.expression import Value
+from hipplan.language.expression import Scalar, Value
 from hipplan.plain import INTEGER_END, number
 
 
@@ -32,8 +32,28 @@ def plain(value: Any) -> bool:
     )
 
 
+VALUES = "an integer, true, false or text, or a list of those"
+"""What a variable may be."""
+
+
+def is_value(value: Any) -> bool:
+    """Whether a variable may be this."""
+    items = value if isinstance(value, list) else [value]
+    return all(isinstance(item, (int, str)) for item in items)
+
+
 def like(value: Any, default: Any) -> Value:
-    """Convert a text from the command line to the type of the plan's default."""
+    """Convert a text from the command line to the type of the plan's default: a list is written as [a, b] or a,b."""
+    if isinstance(default, list) and isinstance(value, str):
+        inside = value.strip().removeprefix("[").removesuffix("]")
+        value = [item.strip().strip("'\"") for item in inside.split(",")] if inside.strip() else []
+    if isinstance(value, (list, tuple)):
+        sample = default[0] if isinstance(default, list) and default else 0
+        return [_like_scalar(item, sample) for item in value]
+    return _like_scalar(value, default)
+
+
+def _like_scalar(value: Any, default: Any) -> Scalar:
     if isinstance(value, str) and isinstance(default, bool):
         return {"true": True, "false": False}.get(value, value)
     if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?(0|[1-9][0-9]{0,19})", value):

@@ -20,6 +20,7 @@ from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.compiler import compile_change
 from hipplan.program.devices import place
 from hipplan.program.difference import Difference
+from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation
 
@@ -27,10 +28,17 @@ _NOTHING: Mapping[str, int] = {}
 
 
 @no_garbage_collection()
-def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: Mapping[str, int] = _NOTHING) -> Program:
+def prepare(
+    plan: LoadedPlan,
+    chosen: Chosen,
+    profile: Machine | None,
+    beside: Mapping[str, int] = _NOTHING,
+    sizes: Sizes = NONE_KNOWN,
+) -> Program:
     """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable.
 
-    beside: bytes in use by device UUID, because some runtimes do not count other processes' memory.
+    beside: bytes in use by device UUID, because some runtimes do not count other processes' memory. sizes: as of
+    compile().
     """
     if profile is not None and chosen.kind != "sim":
         summary = f"the runtime {chosen.kind} measures the machine itself and takes no profile"
@@ -38,7 +46,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: M
         hint = f"use --runtime sim, {without_gpu}or leave --machine out"
         raise MachineError(Diagnostic("HP314", summary, hint=hint))
     current = current_device(chosen.runtime)
-    return _ready(compile_plan(plan, _with_in_use(_measured(plan, chosen, current), beside), current))
+    return _ready(compile_plan(plan, _with_in_use(_measured(plan, chosen, current), beside), current, sizes))
 
 
 def with_others(program: Program, meet: Callable[[Program], Program]) -> Program:

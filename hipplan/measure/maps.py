@@ -13,6 +13,7 @@ from hipplan.layout.run import run
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.measure.figures import US, Figure, Progress, figure, seconds_of
+from hipplan.program import open_sizes
 from hipplan.program.program import Program
 from hipplan.program.steps import CreateAllocation, Step
 
@@ -43,7 +44,9 @@ def maps(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, repeats: int
     document = plan.plan.model_dump(exclude_unset=True, include=set(_MAPPED))
     if not any(document.get(noun) for noun in ("reservations", "regions")):
         return
-    program = prepare(load({"hipplan": 1, **document}), chosen, profile)
+    of_all = prepare(plan, chosen, profile) if open_sizes.open_sizes(plan.objects) else None
+    sizes = {} if of_all is None else {decided.name: decided.size for decided in open_sizes.sizes_in(of_all)}
+    program = prepare(load({"hipplan": 1, **document}), chosen, profile, sizes=sizes)
     made = [step for step in program.steps if isinstance(step, CreateAllocation)]
     buffers = {
         f"b{number}": {"kind": "device", "device": f"gpu.{step.device}", "size": step.size}

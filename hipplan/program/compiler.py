@@ -8,9 +8,8 @@ advice and prefetch, and last the waits for what was enqueued. Teardown is the r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from hipplan.errors import MachineError, Span, printable
@@ -22,31 +21,51 @@ from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, Pinne
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.machines.profiles import load_machine
-from hipplan.program import contents, peak, pieces, preflight, ranges, regions, sealing, sleeping, steps
+from hipplan.program import (
+    buffer_steps,
+    contents,
+    open_sizes,
+    peak,
+    pieces,
+    preflight,
+    ranges,
+    regions,
+    sealing,
+    sleeping,
+    steps,
+)
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
 from hipplan.program.inventory import resources_of
+from hipplan.program.open_sizes import NONE_KNOWN, OpenSize, Sizes
 from hipplan.program.program import Program
+from hipplan.program.taking import taken_by
 from hipplan.units import PAGE, round_up
 
 
 def compile(  # noqa: A001
-    plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int = 0
+    plan: LoadedPlan | PlanSource,
+    machine: Machine | str | os.PathLike[str],
+    current_device: int = 0,
+    sizes: Sizes = NONE_KNOWN,
 ) -> Program:
     """Compile a plan for a machine. Arguments that are not loaded yet are passed to load() and machine() first.
 
-    current_device: the ordinal that `current: true` selectors mean.
+    current_device: the ordinal that `current: true` selectors mean. sizes: bytes by name, such as those of a lock, for
+    what the plan leaves open (size: fill); the rest is decided for the machine.
     Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
     """
     findings = Findings()
-    program = pieces.fitted(_planned(plan, machine, current_device), findings)
+    program = pieces.fitted(_planned(plan, machine, current_device, sizes), findings)
     if findings.errors:
         raise MachineError(in_order(findings.all))
     return program
 
 
-def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int) -> Program:
+def _planned(
+    plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int, sizes: Sizes
+) -> Program:
     """As compile(), with each allocation and mapping in one piece."""
     plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
@@ -55,6 +74,9 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         plan = replace(plan, objects=sound(plan.objects, devices))
     with no_garbage_collection():
         digest = plan.digest  # which it keeps: the next compile need not work it out again
+        opened = open_sizes.open_sizes(plan.objects)
+        if opened:
+            plan = _with_sizes(plan, opened, machine, devices, sizes, findings)
         building = _Compiler(plan, machine, devices, findings)
         plan = building.plan
         building.run()
@@ -67,6 +89,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         selectors=selectors(plan),
         current_device=current_device,
         variables=dict(plan.plan.vars),
+        open_sizes={open_.name: str(open_) for open_ in opened},
         measured=machine,
         steps=tuple(building.steps),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
@@ -101,7 +124,8 @@ def compile_change(
 
     Raises MachineError: the machine cannot hold the plan, or not old and new objects at once during the change.
     """
-    planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device))
+    kept = open_sizes.kept(old, plan)
+    planned = meet(_planned(plan, sleeping.as_if_awake(machine, old), old.current_device, kept))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     change = pieces.lead(old, new, renewed, fills=True)
     sleeping.require_places(change)
@@ -118,14 +142,19 @@ def compile_change(
     return replace(change, new=sealing.after_change(change))
 
 
-def _as_if_awake(machine: Machine, program: Program) -> Machine:
-    """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
-    more = sleeping.bytes_asleep(program)
-    devices = [
-        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
-        for ordinal, device in enumerate(machine.devices)
-    ]
-    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
+def _with_sizes(
+    plan: LoadedPlan,
+    opened: Sequence[OpenSize],
+    machine: Machine,
+    devices: dict[str, int],
+    sizes: Sizes,
+    findings: Findings,
+) -> LoadedPlan:
+    """The plan with its open sizes in bytes, of what all the rest of it leaves on the machine."""
+    rest = _Compiler(open_sizes.without(plan, opened), machine, devices, Findings())
+    rest.run()
+    taken = taken_by(rest.steps, machine)
+    return open_sizes.decided(plan, opened, machine, devices, rest.recommended, taken, sizes, findings)
 
 
 class _Memory(NamedTuple):
@@ -145,7 +174,7 @@ class _Compiler:
         self.devices = devices
         self.findings = findings
         self._granularities: dict[tuple[str, str], int] = {}
-        self.regions = regions.lay_out(plan, lambda device: self.granularity(device, "recommended"), findings)
+        self.regions = regions.lay_out(plan, self.recommended, findings)
         self.plan = replace(plan, objects=regions.lowered(plan.objects, self.regions))
         self.steps: list[steps.Step] = []
         self._memory: dict[int, _Memory] = {}
@@ -203,6 +232,10 @@ class _Compiler:
             of_host = self.machine.host_granularity or PAGE
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
         return self._granularities[device, which]
+
+    def recommended(self, device: str) -> int:
+        """The granularity of regions."""
+        return self.granularity(device, "recommended")
 
     def _alike(self, name: str, allocation: ResolvedAllocation) -> _Memory:
         """What the allocations of one line of the plan have in common. name: of the first of them."""
@@ -294,15 +327,16 @@ class _Compiler:
             "origin": self.plan.span(*buffer.path),
         }
         if isinstance(spec, DeviceBuffer):
+            assert isinstance(spec.size, int), "open sizes are decided before"
             self.steps.append(steps.CreateDeviceBuffer(size=spec.size, **common))
         elif isinstance(spec, PinnedBuffer):
-            flags = _pinned_flags(spec)
+            flags = buffer_steps.pinned_flags(spec)
             self.steps.append(self._pinned(spec, flags, common))
         elif isinstance(spec, RegisteredBuffer):
             size = spec.anonymous.size if spec.anonymous else spec.size or 0
             node = self._numa_node(spec.anonymous, common["device"])
             common["simulated_node"] = node in self._simulated_nodes
-            self.steps.append(_register(spec, size, node, self.plan.source_name, common))
+            self.steps.append(buffer_steps.registered(spec, size, node, self.plan.source_name, common))
         else:
             self._managed(buffer, spec, common)
 
@@ -333,7 +367,7 @@ class _Compiler:
             )
             self.enqueued[spec.attach_to.stream, on] = None
         for number, advice in enumerate(spec.advice):
-            at, size = _range(advice.range, spec.size)
+            at, size = buffer_steps.range_of(advice.range, spec.size)
             self.steps.append(
                 steps.Advise(
                     name=buffer.name,
@@ -346,7 +380,7 @@ class _Compiler:
                 )
             )
         for number, prefetch in enumerate(spec.prefetch):
-            at, size = _range(prefetch.range, spec.size)
+            at, size = buffer_steps.range_of(prefetch.range, spec.size)
             to, stream = self.ordinal(prefetch.to), prefetch.stream or ""
             if stream:
                 on = self._stream_device(stream)
@@ -364,37 +398,3 @@ class _Compiler:
                 )
             )
             self.enqueued[stream, on] = None
-
-
-def _register(
-    spec: RegisteredBuffer, size: int, node: int, document: str, common: dict[str, Any]
-) -> steps.RegisterBuffer:
-    fresh = spec.anonymous
-    return steps.RegisterBuffer(
-        size=size,
-        flags=_set(spec, "portable", "mapped", "read_only"),
-        file=str(PurePath(document).parent / spec.file) if spec.file else "",
-        bind=spec.bind or "",
-        read_only=spec.read_only,
-        numa_node=node,
-        huge_pages="none" if fresh is None else fresh.huge_pages,
-        **common,
-    )
-
-
-def _range(part: object, whole: int) -> tuple[int, int]:
-    """(offset, size) in bytes of a range of a buffer."""
-    if part is None:
-        return 0, whole
-    at: int = part.at  # type: ignore[attr-defined]
-    return at, part.size or whole - at  # type: ignore[attr-defined]
-
-
-def _pinned_flags(spec: PinnedBuffer) -> tuple[str, ...]:
-    coherency = {None: (), True: ("coherent",), False: ("non_coherent",)}[spec.coherent]
-    return (*_set(spec, "portable", "mapped", "write_combined", "uncached", "numa_user"), *coherency)
-
-
-def _set(spec: object, *flags: str) -> tuple[str, ...]:
-    """Those of the flags that are set on a buffer."""
-    return tuple(flag for flag in flags if getattr(spec, flag))

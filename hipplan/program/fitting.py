@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from io import StringIO
 
 from hipplan.errors import Diagnostic, MachineError
@@ -13,20 +12,8 @@ from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.compiler import compile  # noqa: A004
+from hipplan.program.open_sizes import Reserve
 from hipplan.units import about_size, full_size, round_up
-
-
-@dataclass(frozen=True)
-class Reserve:
-    """Memory to leave free on each device: for activations, workspaces, the framework."""
-
-    share: float = 0.0
-    """The fraction of the device's memory."""
-    size: int = 0
-    """Bytes."""
-
-    def of(self, memory: int) -> int:
-        return int(memory * self.share) + self.size
 
 
 def fitted(model: Model, machine: Machine, cache: int | None, reserve: Reserve) -> int:

@@ -26,6 +26,7 @@ from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import Dumper
 from hipplan.program import steps
 from hipplan.program.addresses import addresses_for
+from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
 from hipplan.units import full_size
 
@@ -42,7 +43,7 @@ class LockedPlan(PlanModel):
     """The plan's name in reports; not compared."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Of the expanded document."""
-    variables: dict[str, bool | int | float | str | None] = {}
+    variables: dict[str, bool | int | float | str | list[bool | int | str] | None] = {}
     """Their values."""
 
 
@@ -94,6 +95,11 @@ def lock(program: Program, base: int | None = None) -> Lock:
         sizes=_sizes(program),
         addresses=addresses_for(program, base),
     )
+
+
+def sizes_of(locked: Locked | None) -> Sizes:
+    """Bytes by name, for compile(): the sizes that a plan leaves open are those of its lock."""
+    return NONE_KNOWN if locked is None else locked.lock.sizes
 
 
 def to_yaml(locked: Lock) -> str:

@@ -59,6 +59,8 @@ class Program(InNotebooks):
     """The ordinal that `current: true` selectors mean, in updates of its layout too."""
     variables: dict[str, Any] = field(default_factory=dict)
     """The values of the plan's variables."""
+    open_sizes: Mapping[str, str] = field(default_factory=dict)
+    """Regions and buffers whose size the plan leaves open, and was decided for the machine -> what it says."""
     measured: Machine | None = None
     """The machine it is made for."""
     steps: Sequence[Step]

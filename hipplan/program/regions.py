@@ -248,7 +248,7 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
             mappings.append(ResolvedMapping(mapping, memory, at, number > 0, size, True, access, path, spec.attached))
             at += size
         range_ = Reservation.model_construct(
-            size=spec.reserve, alignment=spec.alignment, seal=spec.seal, attached=spec.attached
+            size=spec.range_size, alignment=spec.alignment, seal=spec.seal, attached=spec.attached
         )
         reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
     return replace(objects, allocations=allocations, reservations=reservations)
@@ -279,7 +279,7 @@ def _lay_out(
             budget.take(kind, count, who, lambda: plan.span(*region.path))
 
     tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
-    if spec.size != "auto":
+    if isinstance(spec.size, int):
         asked = spec.size
         chunks = _chunks(region, asked, step, ask)
     elif any(tensor.device for tensor in spec.tensors.values()):

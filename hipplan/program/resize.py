@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hipplan.language.budget import LIMITS
+from hipplan.language.model.base import FILL
 from hipplan.program import patterns, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.program import Program
@@ -37,7 +38,9 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
         raise refuse(
             f"'{name}' cannot grow to {full_size(count * chunk)}: it reserves {full_size(room)}",
             why=f"{full_size(region.mapped)} are mapped, in chunks of {full_size(chunk)}",
-            hint=f"write reserve: {format_size(count * chunk)} into the plan, then apply it again",
+            hint="give it a chunk: then it reserves as many addresses as its devices have memory"
+            if program.open_sizes.get(name, "").startswith(FILL)
+            else f"write reserve: {format_size(count * chunk)} into the plan, then apply it again",
         )
     if count > max(CHUNKS_MAX, len(region.chunks)):
         raise refuse(

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hipplan.errors import ApplyError
+from hipplan.machines.machine import Machine
 from hipplan.program import contents, patterns, pieces, sealing, steps
 from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, WHERE, Backup, is_backup, pinned_name
@@ -178,6 +179,16 @@ def bytes_asleep(program: Program) -> dict[int, int]:
         if isinstance(step, steps.CreateAllocation):
             bytes_by_device[step.device] += step.size
     return bytes_by_device
+
+
+def as_if_awake(machine: Machine, program: Program) -> Machine:
+    """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
+    more = bytes_asleep(program)
+    devices = [
+        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
+        for ordinal, device in enumerate(machine.devices)
+    ]
+    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
 
 
 def _changed(name: str) -> ApplyError:

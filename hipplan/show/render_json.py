@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hipplan.files.strict_json import FORMAT_VERSION
-from hipplan.program import listing
+from hipplan.program import listing, open_sizes
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -94,6 +94,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
+        **_open_sizes(program),
         "steps": map(step_json, from_nothing(program).all_steps),
         "resources": map(resource_json, program.resources),
         "warnings": [warning.to_json() for warning in program.warnings],
@@ -107,6 +108,7 @@ def program_summary(program: Program) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
+        **(_cut(opened, "open_sizes") if (opened := _open_sizes(program)) else {}),
         "summed_up": {"steps": len(steps), "resources": len(program.resources)},
         "steps_summary": _with_names_cut(summary.calls_of(steps)),
         "resources_summary": [_cut(asdict(rows), "devices") for rows in objects[: summary.ROWS_MAX]],
@@ -149,6 +151,12 @@ def ranks_summary(programs: Sequence[Program]) -> dict[str, Any]:
         "ranks_summary": ranks,
         "ranks_summary_left_out": len(programs) - len(ranks),
     }
+
+
+def _open_sizes(program: Program) -> dict[str, Any]:
+    """What the plan leaves open (size: fill), with the bytes that it takes on the machine; empty if it is nothing."""
+    decided = [decided._asdict() for decided in open_sizes.sizes_in(program)]
+    return {"open_sizes": decided} if decided else {}
 
 
 def _identity(program: Program) -> dict[str, Any]:

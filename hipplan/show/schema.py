@@ -113,7 +113,8 @@ def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
             kept = [branch for i, branch in enumerate(branches) if branch not in branches[:i]]
             return {"anyOf": kept}  # not oneOf: a kind may be an expression, so several may match
     if schema.get("type") == "array":
-        return {**schema, "items": _as_written(schema["items"])}
+        written = {**schema, "items": _as_written(schema["items"])}
+        return {"anyOf": [written, {"$ref": "#/$defs/Expression"}]}
     if schema.get("type") == "object":
         return _names_as_written(schema)
     if schema.get("type") == "null" or schema == {"type": "string"}:

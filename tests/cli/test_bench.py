@@ -235,3 +235,12 @@ def test_options_for_a_plan_need_one(hipplan: Run) -> None:
 
     assert done.returncode == 2
     assert "are for PLAN" in done.stderr
+
+
+def test_a_region_that_fills_is_mapped_as_large_as_beside_the_rest_of_its_plan(hipplan: Run) -> None:
+    plan = "hipplan: 1\nbuffers: {w: {kind: device, size: 256MiB}}\nregions: {kv: {size: fill}}\n"
+    options = ("--runtime", "sim", "--repeats", "1", "--measure", "map", "--format", "json")
+    done = hipplan("bench", "-", *options, stdin=plan, env=profile(1))
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["figures"][0]["bytes"] == 768 << 20

@@ -443,7 +443,10 @@ def test_a_registered_file_is_not_cut_at_a_nul(tmp_path: Path) -> None:
         ("buffers: {b: {kind: device, size: 1, eech: 2}}", "did you mean 'each'?"),
         ("regions: {r: {device: gpu.0, tensors: {t: {dtype: u8, shape: [1], eech: 2}}}}", "did you mean 'each'?"),
         ("reservations: {r: {size: 1, mappings: [{allocation: a, eech: 2}]}}", "did you mean 'each'?"),
-        ("buffers: {b: {kind: device, size: 1, x: 2}}", "allowed keys are count, rank, kind, device, size, each"),
+        (
+            "buffers: {b: {kind: device, size: 1, x: 2}}",
+            "allowed keys are count, rank, kind, device, size, reserve, each",
+        ),
         ("requires: {eech: 1}", "allowed keys are hip, gpu, vmm, managed, xnack"),
     ],
 )

@@ -21,7 +21,8 @@ from hipplan.language.serving import Model, plan_text, read_model
 from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
-from hipplan.program.fitting import Reserve, fitted
+from hipplan.program.fitting import fitted
+from hipplan.program.open_sizes import Reserve
 from tests.conftest import ROOT
 
 LLAMA: dict[str, Any] = {

@@ -7,19 +7,16 @@ text at each start.
 
 from hipplan.language.model.base import PlanModel
 from hipplan.language.model.buffers import (
-    Advice,
     Anonymous,
-    AttachTo,
     Buffer,
-    ByteRange,
     DeviceBuffer,
     ManagedBuffer,
     PinnedBuffer,
-    Prefetch,
     RegisteredBuffer,
 )
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.language.model.managed import Advice, AttachTo, ByteRange, Prefetch
 from hipplan.language.model.plan import Plan
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor

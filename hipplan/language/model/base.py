@@ -1,13 +1,13 @@
 """The base class of all models, and the scalar types of a plan."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from hipplan.errors import PlanError
 from hipplan.language.budget import LIMITS, Budget
-from hipplan.units import SizeError, parse_size
+from hipplan.units import SizeError, is_share, parse_share, parse_size
 
 
 class PlanModel(BaseModel):
@@ -47,10 +47,17 @@ Steps = Annotated[list[Item], BeforeValidator(_within_steps), Field(json_schema_
 """A list of things that become driver calls: at most as many as a document may have."""
 
 
+FILL = "fill"
+"""The size of what takes all memory of a device that is left."""
+
+
 def _size(value: Any, more: str = "") -> int:
     try:
         return parse_size(value)
     except SizeError as error:
+        if is_share(value) or (isinstance(value, str) and value == FILL):
+            hint = "only regions and device buffers can be as large as a device's memory allows"
+            raise refuse(error.code, str(error), hint=hint) from None
         raise refuse(error.code, str(error), hint=(error.hint + more).removeprefix(", or ")) from None
 
 
@@ -72,14 +79,43 @@ def _power_of_two(alignment: int) -> int:
     return alignment
 
 
-def _auto_or_size(value: Any) -> Any:
+def _share(value: str) -> str:
+    try:
+        share = parse_share(value)
+    except SizeError as error:
+        raise refuse(error.code, str(error), hint=error.hint) from None
+    if share == 0:
+        raise refuse("HP105", "a share of nothing", why="HIP rejects a size of 0 bytes", hint="remove it")
+    return value.replace(" ", "")
+
+
+_MEANT_FILL = ("fill", "full", "all", "max", "rest")
+"""In any case: what people write for `fill`."""
+
+
+def _open_size(value: Any, more: str = "") -> int | str:
+    if isinstance(value, float) and 0 < value <= 1:
+        raise refuse("HP103", f"expected a byte size, not {value}", hint=f"write {value * 100:g}%")
+    if is_share(value):
+        return _share(value)
+    if isinstance(value, str) and value != FILL and value.lower() in _MEANT_FILL:
+        raise refuse("HP013", f"'{value}' is not a size", hint=f"write {FILL}")
+    return FILL if isinstance(value, str) and value == FILL else _positive_size(value, more)
+
+
+def _auto_or_size(value: Any) -> int | str:
     """One validator, because pydantic reports each branch of a union."""
-    return value if isinstance(value, str) and value == "auto" else _positive_size(value, ", or auto")
+    return "auto" if isinstance(value, str) and value == "auto" else _open_size(value, ", or auto")
 
 
-def _size_schema(minimum: int) -> dict[str, Any]:
+def _size_or_share(value: Any) -> int | str:
+    return _share(value) if is_share(value) else _positive_size(value)
+
+
+def _size_schema(minimum: int, *more: dict[str, Any]) -> dict[str, Any]:
     number = {"type": "integer", "minimum": minimum, "exclusiveMaximum": 2**64}
-    return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?B|B)?$"}]}
+    pattern = r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?B|B)?$"
+    return {"anyOf": [*more, number, {"type": "string", "pattern": pattern}]}
 
 
 Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_size_schema(0))]
@@ -91,13 +127,17 @@ Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_size_sche
 Alignment = Annotated[Size, AfterValidator(_power_of_two)]
 """What an address or an offset is a multiple of. Unit: bytes."""
 
-_AUTO: dict[str, Any] = {"const": "auto", "type": "string"}
-AutoSize = Annotated[
-    Literal["auto"] | int,
-    BeforeValidator(_auto_or_size),
-    WithJsonSchema({"anyOf": [_AUTO, *_size_schema(1)["anyOf"]]}),
-]
-"""A Size, or what is needed."""
+_WORDS: list[dict[str, Any]] = [{"const": word, "type": "string"} for word in ("auto", FILL)]
+_SHARES: dict[str, Any] = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?%$"}
+
+OpenSize = Annotated[int | str, BeforeValidator(_open_size), WithJsonSchema(_size_schema(1, _WORDS[1], _SHARES))]
+"""A Size, or what the machine decides: `fill`, or a percentage. Text is a size that is still open."""
+
+AutoSize = Annotated[int | str, BeforeValidator(_auto_or_size), WithJsonSchema(_size_schema(1, *_WORDS, _SHARES))]
+"""An OpenSize, or `auto`: what is needed."""
+
+SizeOrShare = Annotated[int | str, BeforeValidator(_size_or_share), WithJsonSchema(_size_schema(1, _SHARES))]
+"""A Size, or a percentage."""
 
 Count = Annotated[int, Field(ge=1, json_schema_extra={"maximum": LIMITS["objects"]})]
 """How many times an object is made."""

@@ -5,117 +5,20 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse, written
+from hipplan.language.model.base import (
+    FILL,
+    Count,
+    FilePath,
+    OpenSize,
+    PlanModel,
+    Size,
+    SizeOrShare,
+    Steps,
+    refuse,
+    written,
+)
+from hipplan.language.model.managed import Advice, AttachTo, Prefetch
 from hipplan.language.model.ranks import OfRank
-
-
-class ByteRange(PlanModel):
-    """A part of a buffer."""
-
-    at: Offset = 0
-    """The start, in bytes from the start of the buffer."""
-
-    size: Size | None = None
-    """The length in bytes. Default: up to the end of the buffer.
-
-    Errors: HP208 past the end.
-    """
-
-
-class Advice(PlanModel):
-    """Announces how a range of managed memory will be used (hipMemAdvise). Advice never moves data."""
-
-    advise: Literal[
-        "read_mostly",
-        "unset_read_mostly",
-        "preferred_location",
-        "unset_preferred_location",
-        "accessed_by",
-        "unset_accessed_by",
-        "coarse_grain",
-        "unset_coarse_grain",
-    ]
-    """One of HIP's eight advice values.
-
-    Source: hipMemAdvise(advice).
-    """
-
-    device: str | None = None
-    """The device of the advice, or `host`. Only preferred_location and accessed_by take one.
-
-    Errors: HP201 no such device; HP211 missing although needed, or given although HIP ignores it.
-    Source: hipMemAdvise(device).
-    """
-
-    range: ByteRange | None = None
-    """The part of the buffer. Default: all. HIP rounds it outward to pages of 4096 bytes.
-
-    Errors: HP208 past the end of the buffer.
-    Source: hipMemAdvise(dev_ptr, count).
-    """
-
-    @model_validator(mode="after")
-    def _device_where_needed(self) -> Self:
-        needed = self.advise in ("preferred_location", "accessed_by", "unset_accessed_by")
-        if needed and self.device is None:
-            raise refuse(
-                "HP211",
-                f"{self.advise} needs a device",
-                at="advise",
-                hint="add device: gpu.0, or device: host",
-            )
-        if not needed and self.device is not None:
-            raise refuse(
-                "HP211",
-                f"{self.advise} takes no device",
-                at="device",
-                why="HIP ignores it there",
-                hint="remove device",
-            )
-        return self
-
-
-class Prefetch(PlanModel):
-    """Moves a range of managed memory before it is used (hipMemPrefetchAsync). The apply waits for it."""
-
-    to: str
-    """The target: a device of the plan, or `host`.
-
-    Errors: HP201 no such device.
-    Source: hipMemPrefetchAsync(device).
-    """
-
-    stream: str | None = None
-    """The stream of the plan to use. Default: the null stream of the target device; for the host, of the plan's first
-    device.
-
-    Errors: HP203 no such stream.
-    Source: hipMemPrefetchAsync(stream).
-    """
-
-    range: ByteRange | None = None
-    """The part of the buffer. Default: all.
-
-    Errors: HP208 past the end of the buffer.
-    Source: hipMemPrefetchAsync(dev_ptr, count).
-    """
-
-
-class AttachTo(PlanModel):
-    """Attaches a managed buffer to a stream (hipStreamAttachMemAsync). On AMD, HIP accepts this and ignores it."""
-
-    stream: str
-    """The stream of the plan.
-
-    Errors: HP203 no such stream.
-    Source: hipStreamAttachMemAsync(stream).
-    """
-
-    mode: Literal["global", "host", "single"] = "single"
-    """`single`: only work of this stream uses the buffer; `global`: any; `host`: no device.
-
-    Source: hipStreamAttachMemAsync(flags).
-    """
 
 
 class _Buffer(PlanModel):
@@ -146,12 +49,27 @@ class DeviceBuffer(_Buffer):
     Source: hipMalloc, called with this device current.
     """
 
-    size: Size
-    """The size in bytes.
+    size: OpenSize
+    """The size in bytes; or, of the device's memory, a percentage or `fill`, all that is left: docs/regions.md.
 
-    Errors: HP013 not a size; HP105 zero.
+    Errors: HP013 not a size; HP105 zero; HP107 two fill one device; HP301 nothing is left.
     Source: hipMalloc(size).
     """
+
+    reserve: SizeOrShare | None = None
+    """With `size: fill`, the memory to leave free on the device: bytes, or a percentage of the device's memory.
+    Default: none.
+
+    Errors: HP107 without size: fill.
+    Source: ours.
+    """
+
+    @model_validator(mode="after")
+    def _reserve_beside_fill(self) -> Self:
+        if self.reserve is not None and self.size != FILL:
+            why = "it is the memory that size: fill leaves free"
+            raise refuse("HP107", "reserve needs size: fill", at="reserve", why=why, hint="remove reserve")
+        return self
 
 
 class PinnedBuffer(_Buffer):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from hipplan.language.expression import Scalar
 from hipplan.language.model.base import MemoryName, Name, PlanModel, Steps, refuse
 from hipplan.language.model.buffers import Buffer
 from hipplan.language.model.contents import Content
@@ -12,8 +13,6 @@ from hipplan.language.model.ranks import Ranks
 from hipplan.language.model.regions import Region
 from hipplan.language.model.virtual import Allocation, Reservation
 from hipplan.plain import shown
-
-Scalar = int | bool | str
 
 
 def _version(value: Any) -> Any:
@@ -45,8 +44,9 @@ class Plan(PlanModel):
     description: Annotated[str, Field(max_length=10_000)] | None = None
     """Free text for readers of the plan."""
 
-    vars: dict[str, Scalar] = {}
-    """Names for values, used as $(name) anywhere below; --var name=value overrides.
+    vars: dict[str, Scalar | list[Scalar]] = {}
+    """Names for values or lists of values, used as $(name) anywhere below; --var name=value overrides, and
+    --var name=a,b a list.
 
     Errors: HP021 an undefined name; HP210 --var with an undeclared one.
     """

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from hipplan.files.dtypes import BY_NAME, meant_dtype
-from hipplan.language.model.base import Alignment, AutoSize, Name, PlanModel, Size, Steps, refuse
+from hipplan.language.model.base import FILL, Alignment, AutoSize, Name, PlanModel, Size, SizeOrShare, Steps, refuse
 from hipplan.language.model.ranks import OfRank, RegionMap
 from hipplan.language.model.virtual import Access, Attached
 from hipplan.units import BYTES_MAX, format_size
@@ -114,16 +114,22 @@ class Region(PlanModel):
 
     size: AutoSize = "auto"
     """How many bytes are mapped, rounded up to whole chunks (on each device). `auto`: as many as the tensors need.
+    A percentage, such as 80%, is of each device's memory, whatever is free of it; `fill` is all that is left on each
+    device after everything else of the plan. Both are rounded down to whole chunks, and decided for a machine:
+    docs/regions.md.
 
-    Errors: HP107 auto without tensors, or with -1 in a shape.
+    Errors: HP107 auto without tensors, or with -1 in a shape; two fill one device; HP301 nothing is left.
     Source: hipMemCreate, hipMemMap.
     """
 
-    reserve: Size | None = None
+    reserve: SizeOrShare | None = None
     """The size of the address range in bytes, so that the region can grow and its address never changes. Default: the
     mapped size.
 
-    Errors: HP206 less than the mapped size; HP105 more addresses than a process has.
+    With `size: fill` it is instead the memory to leave free on each device: bytes, or a percentage of the device's
+    memory. A region that fills and has a `chunk` reserves as many addresses as its devices have memory.
+
+    Errors: HP206 less than the mapped size; HP105 more addresses than a process has; HP107 a percentage without fill.
     Source: hipMemAddressReserve(size).
     """
 
@@ -206,8 +212,17 @@ class Region(PlanModel):
     Source: ours.
     """
 
+    @property
+    def range_size(self) -> int | None:
+        """The bytes of addresses that it asks for, if it does."""
+        return self.reserve if isinstance(self.reserve, int) and self.size != FILL else None
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if isinstance(self.reserve, str) and self.size != FILL:
+            why = "it is the memory that size: fill leaves free; without fill, reserve is the bytes of addresses"
+            hint = "write size: fill, or bytes: reserve: 64GiB"
+            raise refuse("HP107", f"a reserve of {self.reserve} needs size: fill", at="reserve", why=why, hint=hint)
         if self.device is not None and self.devices is not None:
             raise refuse("HP107", "device and devices exclude each other", at="device", hint="remove device")
         if self.devices == []:
@@ -215,10 +230,10 @@ class Region(PlanModel):
         if self.size == "auto" and not self.tensors:
             raise refuse("HP107", "a region needs a size or tensors", hint="add size: 1GiB")
         holders = len(self.devices or ()) > 1 or any(name.endswith(".*") for name in self.devices or ())
-        if self.reserve is not None and holders and self.spread == "blocks":
+        if self.range_size is not None and holders and self.spread == "blocks":
             why = "memory added at the end would be outside the blocks"
             raise refuse("HP107", "a region in blocks cannot grow", at="reserve", why=why, hint="use interleave")
-        if self.chunk is None and (self.spread == "interleave" or self.reserve is not None):
+        if self.chunk is None and (self.spread == "interleave" or self.range_size is not None):
             why = "chunk is the size of one step"
             hint = f"add chunk: {format_size(self._fair_chunk())}"
             raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
@@ -247,7 +262,8 @@ class Region(PlanModel):
 
     def _fair_chunk(self) -> int:
         """A chunk size with which each device gets a share of the mapped bytes: a power of two, 2MiB to 1GiB."""
-        bytes_ = self.size if self.size != "auto" else sum(tensor.bytes_least for tensor in self.tensors.values())
+        needed = sum(tensor.bytes_least for tensor in self.tensors.values())
+        bytes_ = self.size if isinstance(self.size, int) else needed if self.size == "auto" else 2**64
         patterns = any(name.endswith(".*") for name in self.devices or ())
         share = bytes_ // (8 if patterns else max(1, len(self.devices or ())))
         return min(max(1 << max(0, share.bit_length() - 1), 2 << 20), 1 << 30)

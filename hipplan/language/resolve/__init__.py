@@ -24,6 +24,7 @@ from hipplan.language.resolve.addresses import check_addresses
 from hipplan.language.resolve.buffers import check_bindings, check_buffer
 from hipplan.language.resolve.contents import resolve_contents
 from hipplan.language.resolve.devices import Devices
+from hipplan.language.resolve.fills import check_fills
 from hipplan.language.resolve.mappings import Mappings
 from hipplan.language.resolve.names import Names, SpanOf
 from hipplan.language.resolve.ranks import part_of
@@ -83,6 +84,7 @@ def resolve(
     }
     regions = {name: region for name, region in all_regions.items() if name in plan.regions}
     check_addresses(reservations, regions, names)
+    check_fills(regions, buffers, names)
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
     check_references(left_out, names, devices, mappings, streams)

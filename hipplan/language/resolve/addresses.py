@@ -52,7 +52,7 @@ def _of_reservations(reservations: Mapping[str, ResolvedReservation]) -> Iterato
 def _of_regions(regions: Mapping[str, ResolvedRegion]) -> Iterator[_Range]:
     for name, region in regions.items():
         spec = region.spec
-        if spec.reserve is not None:
+        if spec.range_size is not None:
             slack = spec.alignment or 0
-            key = "alignment" if slack > spec.reserve else "reserve"
-            yield _Range(name, spec.reserve + slack, (*region.path, key))
+            key = "alignment" if slack > spec.range_size else "reserve"
+            yield _Range(name, spec.range_size + slack, (*region.path, key))

@@ -30,7 +30,7 @@ def resolve_contents(
     anywhere = {name: _anywhere(region) for name, region in regions.items()}
     access |= anywhere
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
-    sizes = {name: _size(buffer) for name, buffer in buffers.items()}
+    sizes = {name: size for name, buffer in buffers.items() if isinstance(size := _size(buffer), int)}
     for name, region in regions.items():
         for short, tensor in region.spec.tensors.items():
             dtypes[f"{name}.{short}"] = tensor.dtype
@@ -79,8 +79,8 @@ def _anywhere(region: ResolvedRegion) -> dict[str, str]:
     return region.access | more
 
 
-def _size(buffer: ResolvedBuffer) -> int:
-    """The size of a buffer; 0: a file or the caller decides it."""
+def _size(buffer: ResolvedBuffer) -> int | str:
+    """The size of a buffer; 0: a file or the caller decides it; text: the machine does."""
     fresh = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else None
     return fresh.size if fresh else buffer.spec.size or 0
 

@@ -17,20 +17,20 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     else:
         holders = (devices.device(spec.device, (*path, "device")),)
     access = _access(spec, holders, (*path, "access"), devices)
-    if spec.reserve is not None and spec.size != "auto" and spec.reserve < spec.size:
+    if spec.range_size is not None and isinstance(spec.size, int) and spec.range_size < spec.size:
         names.report(
             "HP206",
             f"'{name}' maps {full_size(spec.size)}, more than it reserves",
             (*path, "reserve"),
-            why=f"it reserves {full_size(spec.reserve)}",
+            why=f"it reserves {full_size(spec.range_size)}",
             hint="reserve at least the mapped size",
         )
     shared = f"'{name}', {counted(len(spec.tensors), 'tensor')} for {counted(len(access), 'device')},"
     characters = sum(len(device) + len(right) for device, right in access.items())  # of each tensor, in a preview
     names.ask("characters of access", len(spec.tensors) * characters, shared, path)
     _tensors(name, spec, holders, path, names)
-    if spec.size != "auto" and not any(tensor.device for tensor in spec.tensors.values()):
-        _check_room(name, spec, path, names)
+    if isinstance(spec.size, int) and not any(tensor.device for tensor in spec.tensors.values()):
+        _check_room(name, spec, spec.size, path, names)
     return ResolvedRegion(name, spec, holders, access, path)
 
 
@@ -46,14 +46,14 @@ def _access(spec: Region, holders: tuple[str, ...], path: Path, devices: Devices
     return given | {name: right for name, right in named.items() if name in given}
 
 
-def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
+def _check_room(region: str, spec: Region, size: int, path: Path, names: Names) -> None:
     """HP212: tensors need more than the written size. Some machines round the size up, but not all."""
     end = 0
     for short, tensor in spec.tensors.items():
         start = round_up(end, tensor.step)
         end = start + tensor.bytes_least
-        if spec.size != "auto" and end > spec.size:
-            left = full_size(max(0, spec.size - start))
+        if end > size:
+            left = full_size(max(0, size - start))
             names.report(
                 "HP212",
                 f"'{region}.{short}' needs {full_size(tensor.bytes_least)}, '{region}' has {left} left for it",
