@@ -1,6 +1,7 @@
 """The same calls on AMD's library and on the simulator in that release's personality, and where they answer otherwise.
 
     python -m tests.amd.differential 7.2 --calls 200000
+    python -m tests.amd.differential 7.2 --second --sequences 1000 --seed 5000
 
 Every difference that tests/amd/declared.py does not hold is shrunk to the fewest calls that still show it, and printed.
 """
@@ -11,6 +12,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -285,12 +287,14 @@ def is_watched(seed: int) -> bool:
 
 
 def compare_sequences(
-    pair: Pair, calls_wanted: int, first_seed: int = 0, sequence: Callable[[int, str], list[Call]] = random_sequence
-) -> Run:
-    """As many random sequences as it takes."""
+    pair: Pair, calls_wanted: float, first_seed: int = 0, sequence: Callable[[int, str], list[Call]] = random_sequence,
+    sequences_wanted: float = math.inf,
+) -> Run:  # fmt: skip
+    """As many random sequences as it takes for so many calls, or so many sequences."""
     run = Run()
     for seed in itertools.count(first_seed):
-        if run.compared >= calls_wanted or len(run.undeclared) >= AS_MANY_AS_ONE_READS:
+        enough = run.compared >= calls_wanted or run.sequences >= sequences_wanted
+        if enough or len(run.undeclared) >= AS_MANY_AS_ONE_READS:
             return run
         run.add(pair, f"seed {seed}", sequence(seed, pair.release), is_watched(seed))
     raise AssertionError
@@ -321,17 +325,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("release", choices=HIP)
     parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--sequences", type=int, metavar="COUNT", help="instead: so many sequences, of any length")
     parser.add_argument("--seed", type=int, default=0, help="of the first sequence")
     parser.add_argument("--second", action="store_true", help="the sequences of second.py")
     parser.add_argument("--short", type=int, metavar="LENGTH", help="instead: all sequences of so many letters")
     wanted = parser.parse_args()
     pair = Pair(wanted.release)
-    short = wanted.short is not None
-    run = (
-        compare_short_sequences(pair, STARTS, wanted.short)
-        if short
-        else compare_sequences(pair, wanted.calls, wanted.seed, second_sequence if wanted.second else random_sequence)
-    )
+    if wanted.short is not None:
+        run = compare_short_sequences(pair, STARTS, wanted.short)
+    else:
+        sequence = second_sequence if wanted.second else random_sequence
+        calls, sequences = (wanted.calls, math.inf) if wanted.sequences is None else (math.inf, wanted.sequences)
+        run = compare_sequences(pair, calls, wanted.seed, sequence, sequences)
     print(report(pair, run))
     print(
         f"{wanted.release}: {run.compared} calls of {run.sequences} sequences compared, "
