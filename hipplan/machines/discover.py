@@ -65,28 +65,32 @@ def _driver_errors() -> Iterator[None]:
 
 def _of_host(chosen: Chosen, limits: Limits, of_host: Container[OfHost]) -> dict[str, Any]:
     """Limits and NUMA nodes of the host. The nodes of a simulated machine are those of its profile, if it has any."""
-    place = Place.here()
+    place, without_gpu = Place.here(), topology.host_here()
     update: dict[str, Any] = {}
     nodes: list[NumaNode] = []
     if "memory" in of_host and chosen.kind != "sim":  # simulated memory takes none until it is written to
         pinned = host.memory_pinned(place) if chosen.kind == "amd" else None
         update |= {"host_memory": host.memory_allowed(place), "pinned_memory": pinned}
+        update["backed_memory"] = without_gpu.backed_memory if without_gpu else None
     if "pages" in of_host:
         nodes, update["huge_pages"] = host.numa_nodes(place), host.huge_pages(place)
-        if chosen.machine is not None and chosen.machine.numa_nodes:
-            here = {known.node: known for known in nodes}
+        simulated = without_gpu.nodes if without_gpu else []
+        if chosen.machine is not None:
             simulated = [known.node for known in chosen.machine.numa_nodes]
+        if simulated:
+            here = {known.node: known for known in nodes}
             nodes = [here.get(node) or NumaNode(node=node, simulated=True) for node in simulated]
     return {"limits": limits.model_copy(update=update), "numa_nodes": nodes}
 
 
 def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) -> Machine:
-    runtime, simulated = chosen.runtime, chosen.machine
+    runtime, simulated, without_gpu = chosen.runtime, chosen.machine, topology.host_here()
+    own_memory = without_gpu.memory if without_gpu else host.memory_total()
     return Machine(
         name=simulated.name if simulated else topology.name_here() or os.uname().nodename,
         hip_version=version_text(runtime.version),
         runtime=chosen.kind,
-        host_memory=simulated.host_memory if simulated else host.memory_total(),
+        host_memory=simulated.host_memory if simulated else own_memory,
         host_granularity=_host_granularity(runtime) if any(device.vmm for device in devices) else None,
         devices=devices,
         links=links,

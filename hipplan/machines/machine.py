@@ -147,7 +147,7 @@ class NumaNode(PlanModel):
     """How many huge pages of each size it can give. Source: /sys/devices/system/node/node*/hugepages."""
 
     simulated: bool = False
-    """The simulator plays it: this host does not have it, and no memory is bound to it."""
+    """It is of a profile: this host does not have it, and no memory is bound to it."""
 
 
 class Limits(PlanModel):
@@ -165,6 +165,10 @@ class Limits(PlanModel):
     pinned_memory: Size | None = None
     """Memory of the host that AMD's driver pins at most, for all processes together. Unit: bytes. Source: Linux,
     amdgpu_amdkfd_gpuvm.c."""
+
+    backed_memory: Size | None = None
+    """Memory of the host that this machine can back, where a process without a GPU finds a larger one. Unit: bytes.
+    Source: kfdsim_backing_limit."""
 
     huge_pages: HugePages = {}
     """How many huge pages of each size the process can have. Source: /sys/kernel/mm/hugepages, hugetlb.*.max."""
@@ -196,7 +200,7 @@ class Machine(PlanModel, InNotebooks):
     """Which runtime drives such a machine."""
 
     host_memory: Size | None = None
-    """Memory of the host. Unit: bytes. Source: sysconf(_SC_PHYS_PAGES)."""
+    """Memory of the host. Unit: bytes. Source: sysconf(_SC_PHYS_PAGES); without a GPU, the profile of that machine."""
 
     host_granularity: Granule | None = None
     """What the size of an allocation in host memory must be a multiple of. Unit: bytes. Source:

@@ -8,6 +8,7 @@ Figures that are not in a profile come from the kind of GPU; they do not influen
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from hipplan.machines import sysfs
@@ -23,6 +24,10 @@ _NAME = "profile"
 _TOPOLOGY = Path("sys/devices/virtual/kfd/kfd/topology")
 NODES = _TOPOLOGY / "nodes"
 """Where in the folder are the nodes: hosts, then GPUs."""
+_BANK = "mem_banks/0/properties"
+"""Where in a node's folder its memory is described."""
+_HEAP_OF_HOST = 0
+_HEAP_OF_GPU = 1
 
 
 def write(folder: Path, machine: Machine) -> None:
@@ -39,6 +44,34 @@ def write(folder: Path, machine: Machine) -> None:
     _properties(folder / "driver", xnack=int(any(device.xnack for device in machine.devices)))
 
 
+@dataclass(frozen=True)
+class Host:
+    """A host of a profile, in a process that runs without a GPU."""
+
+    memory: int
+    """Bytes."""
+    backed_memory: int
+    """How many of these bytes this machine can back."""
+    nodes: list[int]
+    """Its NUMA nodes."""
+
+
+def host_here() -> Host | None:
+    """The host that this process finds instead of its own machine; None if it finds its own."""
+    folder = os.environ.get("KFDSIM_MACHINE")
+    if not folder:
+        return None
+    import ctypes  # takes milliseconds, which most processes need not spend
+
+    driver = ctypes.CDLL(None)
+    if not hasattr(driver, "kfdsim_backing_limit"):  # the variable alone, without the stand-in
+        return None
+    driver.kfdsim_backing_limit.restype = ctypes.c_uint64
+    banks = sorted(Path(folder, NODES).glob(f"*/{_BANK}"))
+    sizes = [_number_of("size_in_bytes", bank) for bank in banks if _number_of("heap_type", bank) == _HEAP_OF_HOST]
+    return Host(sum(sizes), driver.kfdsim_backing_limit(), list(range(len(sizes))))
+
+
 def name_here() -> str:
     """The name of the machine that this process finds instead of its own; empty if it finds its own."""
     folder = os.environ.get("KFDSIM_MACHINE")
@@ -46,6 +79,10 @@ def name_here() -> str:
         return f"{Path(folder, _NAME).read_text('utf-8', 'replace')} without a GPU" if folder else ""
     except OSError:
         return ""
+
+
+def _number_of(name: str, path: Path) -> int:
+    return next(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith(f"{name} "))
 
 
 def _properties(path: Path, **values: int) -> None:
@@ -67,8 +104,8 @@ def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[
         path / "properties", cpu_cores_count=max(1, (os.cpu_count() or 1) // hosts), simd_count=0, mem_banks_count=1,
         caches_count=0, io_links_count=len(near), p2p_links_count=0, max_engine_clk_ccompute=2400,
     )  # fmt: skip
-    _properties(path / "mem_banks" / "0" / "properties",
-                heap_type=0, size_in_bytes=memory // hosts, flags=0, width=64, mem_clk_max=3200)  # fmt: skip
+    bank = {"size_in_bytes": memory // hosts, "flags": 0, "width": 64, "mem_clk_max": 3200}
+    _properties(path / _BANK, heap_type=_HEAP_OF_HOST, **bank)
     for link, gpu in enumerate(near):
         _link(path / "io_links" / str(link), host, gpu.node, gpu.link_to_host)
 
@@ -105,8 +142,8 @@ def _write_gpu(path: Path, gpu: Gpu, machine: Machine, gpus: list[Gpu]) -> None:
         capability=doorbells_of_8_bytes | watch_points | sram_ecc | asic_revision | svm | coherent_host_access,
         max_engine_clk_ccompute=2400,
     )  # fmt: skip
-    _properties(path / "mem_banks" / "0" / "properties",
-                heap_type=1, size_in_bytes=gpu.memory, flags=0, width=8192, mem_clk_max=1300)  # fmt: skip
+    bank = {"size_in_bytes": gpu.memory, "flags": 0, "width": 8192, "mem_clk_max": 1300}
+    _properties(path / _BANK, heap_type=_HEAP_OF_GPU, **bank)
     for cache, (level, kilobytes, line) in enumerate([(1, 32, 128), (2, 4096, 128), (3, 262144, 64)]):
         at = path / "caches" / str(cache) / "properties"
         _properties(at, processor_id_low=first_simd, level=level, size=kilobytes, cache_line_size=line,

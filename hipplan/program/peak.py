@@ -51,9 +51,11 @@ def host_bounds(machine: Machine) -> list[tuple[int, str, str]]:
     smaller = "make the pinned, registered and managed buffers smaller"
     group = f"raise memory.max of the control group (docker --memory, a pod's limits), or {smaller}"
     pinned = f"amdgpu.no_system_mem_limit=1 lifts it; or {smaller}"
+    larger = f"take a machine with more memory, or {smaller}"
     bounds = [
         (machine.host_memory, "the host has", smaller),
         (machine.limits.host_memory, "the control groups of this process allow", group),
+        (machine.limits.backed_memory, "this machine itself has", larger),
         (machine.limits.pinned_memory, "AMD's driver pins at most", pinned),
     ]
     return [(size, says, do) for size, says, do in bounds if size is not None]

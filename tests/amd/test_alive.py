@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
 from tests.amd.libraries import FOLDER
 from tests.hardware.machine import MIB, Machine, pattern
@@ -41,6 +42,21 @@ def test_memory_is_counted(machine: Machine) -> None:
     with machine.scratch(0, 64 * MIB):
         assert before - machine.runtime.memory_info(0)[0] >= 64 * MIB
     assert machine.runtime.memory_info(0)[0] == before
+
+
+def test_the_host_is_the_profile_s_and_what_this_machine_cannot_back_is_refused(release: str, tmp_path: Path) -> None:
+    """AMD's library would take the buffer; the driver would refuse it in the middle of the change."""
+    measured = discover(choose())
+    assert measured.host_memory == 64 << 30
+    assert measured.limits.backed_memory is not None
+    plan, settings = tmp_path / "plan.yaml", os.environ | {"KFDSIM_MEMORY_LIMIT": str(1 << 30)}
+    command = [sys.executable, "-m", "hipplan", "apply", str(plan), "--once"]
+    outcomes = []
+    for size in ("512MiB", "2GiB"):
+        plan.write_text(f"hipplan: 1\nbuffers:\n  staging: {{kind: pinned, size: {size}}}\n")
+        outcomes.append(subprocess.run(command, env=settings, capture_output=True, text=True))
+    assert [ran.returncode for ran in outcomes] == [0, 3], outcomes
+    assert "the plan needs 2GiB of host memory, this machine itself has 1GiB" in outcomes[1].stderr
 
 
 def test_a_library_without_its_compiler_is_refused_with_the_reason(release: str, tmp_path: Path) -> None:

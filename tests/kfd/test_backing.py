@@ -46,6 +46,31 @@ driver.allocate(16 * MIB, 0x7200_0000_0000, flags=GTT | WRITABLE)
     )
 
 
+MEASURE = """
+from dataclasses import replace
+from hipplan.machines.discover import discover
+from hipplan.machines.machine import NumaNode
+from hipplan.machines.runtimes import choose
+machine = discover(replace(choose("sim"), kind="amd", machine=None))
+print(machine.host_memory, machine.limits.backed_memory, *(node.node for node in machine.numa_nodes))
+print(NumaNode(node=1, simulated=True) in machine.numa_nodes)
+"""
+
+
+def test_a_machine_is_measured_with_the_profile_s_host_and_what_is_behind_it(program: Program) -> None:
+    """Preflight then refuses what AMD's library would refuse, and what this machine cannot back."""
+    ran = program(MEASURE, machine="mi300x-8", KFDSIM_MEMORY_LIMIT=str(16 << 20))
+
+    assert ran.stdout == f"{8 * 196592 << 20} {16 << 20} 0 1\nTrue\n"
+
+
+def test_a_process_that_finds_its_own_machine_has_no_host_of_a_profile(program: Program) -> None:
+    code = "from hipplan.machines.topology import host_here\nprint(host_here() is None)"
+
+    assert program(code).stdout == "False\n"
+    assert program(code, LD_PRELOAD="").stdout == "True\n"
+
+
 FILL = """
 driver, at = Driver(), 0x7000_0000_0000
 handle = driver.allocate(1 << 30, at)

@@ -148,6 +148,7 @@ def test_huge_pages_of_an_unknown_number_and_transparent_ones_are_accepted() -> 
     [
         ({}, []),
         ({"host_memory": 8 << 20}, ["8MiB of host memory, the control groups of this process allow 7MiB"]),
+        ({"backed_memory": 8 << 20}, ["8MiB of host memory, this machine itself has 7MiB"]),
         ({"pinned_memory": 8 << 20}, ["8MiB of host memory, AMD's driver pins at most 7MiB"]),
     ],
 )

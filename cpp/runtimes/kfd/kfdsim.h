@@ -37,6 +37,10 @@ uint64_t kfdsim_kernels_not_run(void);
 /* How many bytes of a GPU's memory are in use. */
 uint64_t kfdsim_used(int gpu);
 
+/* How many bytes of host memory a process may take in all: this machine has no more, whatever the profile
+ * says. */
+uint64_t kfdsim_backing_limit(void);
+
 #ifdef __cplusplus
 }
 #endif

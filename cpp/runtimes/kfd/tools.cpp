@@ -3,6 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "backing.hpp"
 #include "faults.hpp"
 #include "ledger.hpp"
 #include "machine.hpp"
@@ -73,3 +74,5 @@ KFDSIM_EXPORT uint64_t kfdsim_used(int gpu) {
   const auto& gpus = kfdsim::machine().gpus;
   return gpu >= 0 && gpu < static_cast<int>(gpus.size()) ? gpus[static_cast<std::size_t>(gpu)].used : 0;
 }
+
+KFDSIM_EXPORT uint64_t kfdsim_backing_limit(void) { return kfdsim::backing_limit(); }
