@@ -173,10 +173,12 @@ def changes_nothing(function: str) -> bool:
 
 def same_last_error(call: Call, theirs: list[Any], ours: list[Any], before: bool) -> bool:
     """Whether the two threads' last errors agree behind a call: if it was looked at, by that; else only if nothing set
-    them apart since they were last cleared."""
+    them apart since they were last cleared. hipExtGetLastError tells what hipGetLastError has returned and cleared."""
+    if call[0] == "hipGetLastError":
+        return theirs == ours
     if len(theirs) == len(ours) == WATCHED:
         return bool(theirs[-1] == ours[-1])
-    return call[0] == "hipGetLastError" or (before and theirs == ours)
+    return before and theirs == ours
 
 
 def differences(calls: list[Call], theirs: Answers, ours: Answers) -> tuple[int, list[tuple[int, Difference]]]:

@@ -74,6 +74,13 @@ def test_every_declared_difference_is_still_there(row: Declared, pair: Pair) -> 
     assert is_declared(pair.release, found[0][1])
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_errors_that_a_declared_difference_leaves_are_none_of_their_own(watched: bool, pair: Pair) -> None:
+    row = next(row for row in DECLARED if row.function == "hipMemRangeGetAttributes")
+    _, found = pair.compare("left", [*row.shown_by, ["hipGetLastError", []], ["hipExtGetLastError", []]], watched)
+    assert [number for number, _ in found] == [len(row.shown_by) - 1]
+
+
 @pytest.mark.parametrize("row", DEATHS, ids=lambda row: row.reason)
 def test_what_amd_s_process_does_not_survive_the_simulator_answers(row: Death, pair: Pair) -> None:
     if pair.release not in row.releases:
