@@ -107,7 +107,6 @@ def _run(ready: Ready, release: str, part: str, quick: bool) -> dict[str, Any]:
     began = time.monotonic()
     path = FOLDER / f"{part.replace(' ', '-')}-{release}.jsonl"
     path.unlink(missing_ok=True)
-    log = path.with_suffix(".log").open("w")
     driver = path.with_suffix(".driver")  # pytest would keep it, and lose it with the process
     driver.unlink(missing_ok=True)
     settings = environment(release) | (FEW if quick else MANY)
@@ -115,19 +114,20 @@ def _run(ready: Ready, release: str, part: str, quick: bool) -> dict[str, Any]:
     arguments = ["-m", "pytest", "-p", "tests.amd.journal", "-p", "no:cacheprovider", "-q", parts()[part]]
     whole = command(ready, [sys.executable, *arguments])
     died: set[str] = set()
-    while True:
-        known = len(journal.read(path))
-        process = subprocess.Popen(whole, cwd=ROOT, env=os.environ | settings, stdout=log, stderr=log)
-        code = _wait(process, path)
-        tests = journal.read(path)
-        if 0 <= code <= 5 or len(tests) == known:  # pytest ended by itself, or does not get anywhere
-            break
-        if once := {test for test in tests if tests[test].result == "died"} - died:
-            died |= once
-            journal.forget(path, once)
+    with path.with_suffix(".log").open("w") as log:
+        while True:
+            known = len(journal.read(path))
+            process = subprocess.Popen(whole, cwd=ROOT, env=os.environ | settings, stdout=log, stderr=log)
+            code = _wait(process, path)
+            tests = journal.read(path)
+            if 0 <= code <= 5 or len(tests) == known:  # pytest ended by itself, or does not get anywhere
+                break
+            if once := {test for test in tests if tests[test].result == "died"} - died:
+                died |= once
+                journal.forget(path, once)
     tests = journal.read(path)
     if code not in (0, 1, 5):
-        tests[f"{part}: pytest ended with {code}"] = journal.Outcome("failed", f"see {log.name}")
+        tests[f"{part}: pytest ended with {code}"] = journal.Outcome("failed", f"see {path.with_suffix('.log')}")
     outcome = _summary(tests)
     if by_chance := sorted(test for test in died if tests[test].result != "died"):
         outcome["numbers"]["deaths by chance"] = len(by_chance)

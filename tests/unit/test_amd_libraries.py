@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.amd import libraries
+from tests.amd import libraries, library
 from tests.amd.libraries import NotPossible, Package
 from tests.conftest import ROOT
 
@@ -121,3 +121,34 @@ def test_another_file_under_the_pinned_version_is_refused(archive: dict[str, str
     with pytest.raises(NotPossible, match="not the file that"):
         libraries.downloaded([pinned("as pinned")])
     assert not pinned("as pinned").file.exists()
+
+
+DYING = """
+import os, pathlib
+ONCE = pathlib.Path(__file__).with_name("once")
+def test_first(): pass
+def test_dies_once():
+    if not ONCE.exists():
+        ONCE.touch()
+        os._exit(99)
+def test_dies_always(): os._exit(99)
+def test_last(): pass
+"""
+
+
+def test_a_test_that_dies_runs_once_more_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """6.4 spoils its own heap now and then: what dies twice has died, what dies once is counted."""
+    (tmp_path / "test_dying.py").write_text(DYING)
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(library, "environment", lambda release: {})
+    monkeypatch.setattr(library, "parts", lambda: {"dying": str(tmp_path / "test_dying.py")})
+
+    outcome = library._run(libraries.Ready((), (), False), "6.4", "dying", quick=True)
+
+    assert {name: outcome[name] for name in ("passed", "failed", "died")} == {"passed": 3, "failed": 0, "died": 1}
+    assert outcome["numbers"] == {"deaths by chance": 1}
+    assert library._cell(outcome) == "3 passed, 1 died; 1 deaths by chance"
+    printed = capsys.readouterr().out
+    assert re.findall(r"died(?: once)?: .*::(\w+)", printed) == ["test_dies_once", "test_dies_always"]
