@@ -14,6 +14,7 @@ import pytest
 from . import libraries
 from .declared import DEATHS, DECLARED, Death, Declared
 from .differential import Pair, Run, compare_sequences, compare_short_sequences, is_declared, report
+from .player import Call
 from .second import second_sequence
 from .short import STARTS
 
@@ -79,6 +80,38 @@ def test_the_errors_that_a_declared_difference_leaves_are_none_of_their_own(watc
     row = next(row for row in DECLARED if row.function == "hipMemRangeGetAttributes")
     _, found = pair.compare("left", [*row.shown_by, ["hipGetLastError", []], ["hipExtGetLastError", []]], watched)
     assert [number for number, _ in found] == [len(row.shown_by) - 1]
+
+
+EVENTS: dict[str, list[Call]] = {
+    "an event that is destroyed twice": [
+        ["hipEventCreateWithFlags", [["out", "P"], 0], "e0"],
+        ["hipEventDestroy", [["at", "e0", 0]]],
+        ["hipEventDestroy", [["at", "e0", 0]]],
+        ["hipGetLastError", []],
+    ],
+    "an event with two scopes of release": [
+        ["hipEventCreateWithFlags", [["out", "P"], 0x80000000], "e0"],
+        ["hipEventCreateWithFlags", [["out", "P"], 0xC0000000], "e1"],
+    ],
+    "the time between events of two devices": [
+        ["hipEventCreateWithFlags", [["out", "P"], 0], "e0"],
+        ["hipEventRecord", [["at", "e0", 0], None]],
+        ["hipSetDevice", [1]],
+        ["hipEventCreateWithFlags", [["out", "P"], 0], "e1"],
+        ["hipEventRecord", [["at", "e1", 0], None]],
+        ["hipDeviceSynchronize", []],
+        ["hipEventElapsedTime", [["room", 4], ["at", "e0", 0], ["at", "e1", 0]]],
+    ],
+}
+"""Found by AMD's own hip-tests."""
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("calls", EVENTS.values(), ids=EVENTS)
+def test_events_are_answered_alike(calls: list[Call], watched: bool, pair: Pair) -> None:
+    compared, found = pair.compare("events", calls, watched, guarded=False)
+    assert not found
+    assert compared == len(calls)
 
 
 @pytest.mark.parametrize("row", DEATHS, ids=lambda row: row.reason)

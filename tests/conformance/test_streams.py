@@ -215,7 +215,8 @@ def test_record_query_synchronise_wait(hip: Hip) -> None:
 def test_events_that_are_invalid(hip: Hip) -> None:
     event = hip.get("hipEventCreate", c_void_p)
     assert hip.hipEventDestroy(event) == SUCCESS
-    for call in (hip.hipEventDestroy, hip.hipEventQuery, hip.hipEventSynchronize):
+    assert hip.hipEventDestroy(event) == CONTEXT_DESTROYED
+    for call in (hip.hipEventQuery, hip.hipEventSynchronize):
         assert call(event) == INVALID_HANDLE
     assert hip.hipEventDestroy(None) == INVALID_HANDLE
     assert hip.hipEventRecord(event, None) == INVALID_HANDLE

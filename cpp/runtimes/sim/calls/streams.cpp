@@ -1,5 +1,6 @@
 // Streams and events. Every call does its work before it returns, so that a stream is busy only while it
 // calls a function of the program, and the simulator does not detect a missing synchronisation.
+#include <bit>
 #include <chrono>
 
 #include "calls/support.hpp"
@@ -166,11 +167,13 @@ hipError_t hipStreamGetDevice(hipStream_t stream, hipDevice_t* device) {
 }
 
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags) {
-  constexpr unsigned int known = 0xe0000007;  // blocking, no timing, interprocess, release scopes
+  constexpr unsigned int scopes = 0xe0000000;  // of release, of which an event has one
+  constexpr unsigned int known = scopes | 7;   // blocking, no timing, interprocess
   const bool shared_and_timed =
       (flags & (hipEventDisableTiming | hipEventInterprocess)) == hipEventInterprocess;
   process::thread().unrecorded = !event;  // as in AMD's library
   if (!event || (flags & ~known) != 0 || shared_and_timed) return hipErrorInvalidValue;
+  if (std::popcount(flags & scopes) > 1) return hipErrorInvalidValue;
   writing m;
   const auto id = m->new_id();
   m->events[id].device = current_device();
@@ -226,6 +229,7 @@ hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
   if (first == m->events.end() || second == m->events.end()) return bad_event("hipEventElapsedTime", start);
   const bool timed = ((first->second.flags | second->second.flags) & hipEventDisableTiming) == 0;
   if (!timed || !first->second.recorded || !second->second.recorded) return hipErrorInvalidHandle;
+  if (first->second.device != second->second.device) return hipErrorInvalidHandle;
   if (!have_returned(first->second.before) || !have_returned(second->second.before)) return hipErrorNotReady;
   const auto took_ns = static_cast<std::int64_t>(second->second.recorded_ns - first->second.recorded_ns);
   *ms = static_cast<float>(static_cast<double>(took_ns) / 1e6);
@@ -235,7 +239,10 @@ hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
 hipError_t hipEventDestroy(hipEvent_t event) {
   if (!event) return hipErrorInvalidHandle;
   writing m;
-  return m->events.erase(id_of(event)) != 0 ? hipSuccess : bad_event("hipEventDestroy", event);
+  if (m->events.erase(id_of(event)) != 0) return hipSuccess;
+  process::thread().unrecorded = true;  // as in AMD's library
+  (void)bad_event("hipEventDestroy", event);
+  return hipErrorContextIsDestroyed;
 }
 
 }  // namespace hipsim::calls
