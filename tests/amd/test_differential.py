@@ -114,6 +114,46 @@ def test_events_are_answered_alike(calls: list[Call], watched: bool, pair: Pair)
     assert compared == len(calls)
 
 
+def mapping(name: str, located: int, device: int, right_of: int) -> list[Call]:
+    return [
+        ["hipMemAddressReserve", [["out", "P"], 2 << 20, 0, None, 0], f"r{name}"],
+        ["hipMemCreate", [["out", "P"], 2 << 20, ["prop", 1, 0, located, device], 0], f"h{name}"],
+        ["hipMemMap", [["at", f"r{name}", 0], 2 << 20, 0, ["at", f"h{name}", 0], 0], f"m{name}"],
+        ["hipMemSetAccess", [["at", f"m{name}", 0], 2 << 20, ["access", [[1, right_of, 3]]], 1]],
+    ]
+
+
+PARTNERS: dict[str, list[Call]] = {
+    "managed memory": [["hipMallocManaged", [["out", "P"], 65536, 1], "m2"]],
+    "hipMalloc on 0": [["hipSetDevice", [0]], ["hipMalloc", [["out", "P"], 65536], "m2"]],
+    "hipMalloc on 1": [["hipSetDevice", [1]], ["hipMalloc", [["out", "P"], 65536], "m2"]],
+    "a mapping on 1": mapping("2", 1, 1, 1),
+    "a mapping on the host, 0": mapping("2", 2, 0, 0),
+    "a mapping on the host, 1": mapping("2", 2, 1, 1),
+}
+"""What memory that was created on the host is copied from and to."""
+
+
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize("right_of", [0, 1])
+@pytest.mark.parametrize("partner", PARTNERS.values(), ids=PARTNERS)
+def test_the_same_gpu_copies_and_fills_memory_of_the_host(
+    partner: list[Call], right_of: int, current: int, release: str, pair: Pair
+) -> None:
+    """Where that GPU has no right to it there is a page fault on both."""
+    if release != "7.2":
+        pytest.skip("6.4 creates no memory on the host")
+    there: list[Call] = [*mapping("1", 2, 0, right_of), *partner, ["hipSetDevice", [current]]]
+    host, other = ["at", "m1", 0], ["at", "m2", 0]
+    for last in (
+        ["hipMemcpy", [host, other, 4096, 4]],
+        ["hipMemcpy", [other, host, 4096, 4]],
+        ["hipMemset", [host, 7, 4096]],
+    ):
+        _, found = pair.compare("host", [*there, last], guarded=False)
+        assert not found
+
+
 @pytest.mark.parametrize("row", DEATHS, ids=lambda row: row.reason)
 def test_what_amd_s_process_does_not_survive_the_simulator_answers(row: Death, pair: Pair) -> None:
     if pair.release not in row.releases:

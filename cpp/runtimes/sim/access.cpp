@@ -167,6 +167,11 @@ int device_at(const machine& m, std::uintptr_t address) {
   return found == m.blocks.end() ? host_device : found->second.device;
 }
 
+bool is_created_on_host(const machine& m, std::uintptr_t address) {
+  const auto piece = containing(m.mappings, address);
+  return piece != m.mappings.end() && m.reported_device(piece->second) == host_device;
+}
+
 bool is_of_one_device(const machine& m, std::uintptr_t address) {
   const auto found = containing(m.blocks, address);
   return found != m.blocks.end() && found->second.kind == block_kind::device;

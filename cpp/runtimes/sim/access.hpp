@@ -16,6 +16,8 @@ namespace hipsim {
 
 /// The device that HIP records for the memory at an address: pinned and managed memory have one, too.
 [[nodiscard]] int device_at(const machine& m, std::uintptr_t address);
+/// Whether it is in a mapping of memory that hipMemCreate has made on the host.
+[[nodiscard]] bool is_created_on_host(const machine& m, std::uintptr_t address);
 /// Whether it is ordinary device memory, which only its device has in its page tables.
 [[nodiscard]] bool is_of_one_device(const machine& m, std::uintptr_t address);
 /// Why a copy or fill by one of `engines` (a bit per device) faults in the range, or "". Every copy may

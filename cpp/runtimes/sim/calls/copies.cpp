@@ -27,7 +27,8 @@ int engine_of_6(const machine& m, std::uintptr_t to, std::uintptr_t from, int st
   return stream;
 }
 
-// The GPUs that AMD's library chooses. Since 7.0: the stream's GPU, or a side's owner.
+// The GPUs that AMD's library chooses. Since 7.0: the stream's GPU, or a side's owner. What was created on
+// the host has no owner: that of hipMalloc's memory on the other side copies it, else the stream's GPU alone.
 engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from, int stream) {
   if (!m.rules.keeps_only_errors) {
     const auto engine = bit(engine_of_6(m, to, from, stream));
@@ -37,8 +38,14 @@ engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from,
   const int source = device_at(m, from);
   const bool pageable = !is_known(m, to) || !is_known(m, from);
   if (pageable) return {bit(stream), bit(stream)};
-  if (target == source) return {bit(target), bit(target)};
-  return {bit(stream) | bit(target), bit(stream) | bit(source)};
+  const bool to_host = is_created_on_host(m, to);
+  const bool from_host = is_created_on_host(m, from);
+  if (target == source && to_host == from_host) return {bit(target), bit(target)};
+  const auto on_host = [&](std::uintptr_t other, int owner) {
+    return bit(is_of_one_device(m, other) ? owner : stream);
+  };
+  return {to_host ? on_host(from, source) : bit(stream) | bit(target),
+          from_host ? on_host(to, target) : bit(stream) | bit(source)};
 }
 
 // The device that owns the memory, if it belongs to one device alone.

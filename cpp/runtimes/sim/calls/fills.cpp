@@ -19,7 +19,8 @@ hipError_t fill(const char* function, void* dst, std::uint32_t value, int width,
   // A GPU kernel fills, so it cannot access the program's own memory.
   if (!is_known(*m, to) || wraps(to, bytes) || bytes > room_at(*m, to)) return hipErrorInvalidValue;
   // The stream's GPU fills; since 7.0 the owner, if that GPU has no access.
-  const int owner = m->rules.keeps_only_errors ? device_at(*m, to) : engine;
+  const bool owned = m->rules.keeps_only_errors && !is_created_on_host(*m, to);
+  const int owner = owned ? device_at(*m, to) : engine;
   const auto engines = std::uint64_t{1} << engine | std::uint64_t{1} << owner;
   if (const auto problem = copy_refusal(*m, to, bytes, true, engines); !problem.empty()) {
     return gpu_fault(function, *m, problem);
