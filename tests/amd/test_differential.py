@@ -127,7 +127,6 @@ PARTNERS: dict[str, list[Call]] = {
     "managed memory": [["hipMallocManaged", [["out", "P"], 65536, 1], "m2"]],
     "hipMalloc on 0": [["hipSetDevice", [0]], ["hipMalloc", [["out", "P"], 65536], "m2"]],
     "hipMalloc on 1": [["hipSetDevice", [1]], ["hipMalloc", [["out", "P"], 65536], "m2"]],
-    "a mapping on 1": mapping("2", 1, 1, 1),
     "a mapping on the host, 0": mapping("2", 2, 0, 0),
     "a mapping on the host, 1": mapping("2", 2, 1, 1),
 }

@@ -40,7 +40,11 @@ engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from,
   if (pageable) return {bit(stream), bit(stream)};
   const bool to_host = is_created_on_host(m, to);
   const bool from_host = is_created_on_host(m, from);
-  if (target == source && to_host == from_host) return {bit(target), bit(target)};
+  const auto mapped = [&](std::uintptr_t address) {
+    return containing(m.mappings, address) != m.mappings.end();
+  };
+  const bool of_one_kind = to_host == from_host || !mapped(to) || !mapped(from);
+  if (target == source && of_one_kind) return {bit(target), bit(target)};
   const auto on_host = [&](std::uintptr_t other, int owner) {
     return bit(is_of_one_device(m, other) ? owner : stream);
   };
