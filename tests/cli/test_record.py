@@ -227,7 +227,7 @@ def test_a_refused_apply_is_recorded_with_its_reason(
 def test_an_interrupt_before_the_first_step_is_recorded(
     sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*arguments: object) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hipplan.api.prepare", interrupted)

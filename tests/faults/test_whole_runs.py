@@ -22,7 +22,7 @@ from hipplan.cli import main
 from hipplan.errors import HipplanError
 from hipplan.processes import verifying
 from tests.conftest import ROOT, Simulator
-from tests.faults.harness import FOR_EVER, ONCE, chosen
+from tests.faults.harness import FOR_EVER, ONCE, chosen, same_calls_each_time
 
 PLAN = """
 hipplan: 1
@@ -54,7 +54,8 @@ COMMANDS = {
 @pytest.fixture
 def quick(sim: Simulator) -> Iterator[Simulator]:
     sim.runtime.set_retry_pause(0)
-    yield sim
+    with same_calls_each_time():
+        yield sim
     sim.runtime.set_retry_pause(1000)
 
 

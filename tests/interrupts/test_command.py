@@ -152,7 +152,7 @@ def test_an_interrupted_apply_that_had_not_begun_is_recorded(tmp_path: Path) -> 
     code = """
 import os, signal, sys
 import hipplan.layout.prepare
-def prepare(*arguments):
+def prepare(*arguments, **named):
     os.kill(os.getpid(), signal.SIGTERM)
 hipplan.layout.prepare.prepare = prepare
 from hipplan.cli import command
