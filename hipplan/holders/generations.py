@@ -123,6 +123,11 @@ class Generation:
         """Whether this access is more than any process has had yet."""
         return max(self.given, access, key=_BY_RANK.index) != self.given
 
+    def give(self, access: str) -> None:
+        """Note that a process is attached with this access."""
+        if self.gives_more(access):
+            self.given = access
+
     def status(self) -> Message:
         """For `ps`."""
         keys = ("plan", "digest", "machine", "runtime", "bytes", "writable")

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hipplan.holders.command_line import CommandLine, require_arguments
+from hipplan.holders.rows_for_c import Seen
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP, HOST
+from hipplan.program.held import Access
 
-Want = Literal["status", "attach", "down", "replace", "sleep", "wake"]
+Want = Literal["status", "family", "attach", "down", "replace", "sleep", "wake"]
 TASKS = ("replace", "sleep", "wake")
 """Requests for which a filler may be started. They come with three streams for it."""
 WAIT_MAX_S = 86400.0
@@ -26,8 +28,10 @@ class Request:
     """Counted by the process that made it, from 1."""
     timeout_s: float
     """For how many seconds the client waits without a sign of life."""
-    access: str = ""
-    """Of attach: plan, r or rw."""
+    access: Access = "plan"
+    """Of attach."""
+    seen: Seen | None = None
+    """Of attach by a process without Python: what it sees."""
     wait_s: float | None = 0.0
     """Of down and sleep: how many seconds to wait until other clients detach; None: without limit."""
     force: bool = False
@@ -49,7 +53,8 @@ def read(message: Message, descriptors: int) -> Request:
     if want in TASKS and descriptors != 3:
         raise ValueError("a request for a task comes with three streams")
     if want == "attach":
-        return Request(**every, access=_choice(message, "access", ("plan", "r", "rw")))
+        seen = Seen.read(message["sees"]) if "sees" in message else None
+        return Request(**every, access=_choice(message, "access", get_args(Access)), seen=seen)
     if want == "replace":
         return Request(**every, command_line=CommandLine.read(message), lose=_texts(message, "lose"))
     if want in ("down", "sleep"):
