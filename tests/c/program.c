@@ -36,15 +36,20 @@ static void show(const hipplan_object* object) {
   printf("\n");
 }
 
+/* The function of the HIP library that has this name. */
+static void* function(const char* name) {
+  void* library = dlopen(getenv("LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  return library ? dlsym(library, name) : NULL;
+}
+
 /* hipMemcpy, with a device current that may access the memory. */
 static copies copier(int device) {
-  void* library = dlopen(getenv("LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
   copies copy = NULL;
   int (*set_device)(int) = NULL;
-  void* symbol = library ? dlsym(library, "hipSetDevice") : NULL;
+  void* symbol = function("hipSetDevice");
   memcpy(&set_device, &symbol, sizeof set_device);
   if (!set_device || set_device(device)) return NULL;
-  symbol = dlsym(library, "hipMemcpy");
+  symbol = function("hipMemcpy");
   memcpy(&copy, &symbol, sizeof copy);
   return copy;
 }
@@ -66,6 +71,34 @@ static void move(const char* name, int writes) {
   for (i = 0; i < object->bytes; ++i) sum = sum * 31 + bytes[i];
   free(bytes);
   printf("%d %llu\n", result, sum);
+}
+
+static void fail(const char* rules) {
+  int (*arm)(const char*) = NULL;
+  void* symbol = function("hipsim_fail");
+  memcpy(&arm, &symbol, sizeof arm);
+  printf("%d\n", arm ? arm(rules) : -1);
+}
+
+static void fired(void) {
+  uint64_t (*count)(void) = NULL;
+  void* symbol = function("hipsim_fail_fired");
+  memcpy(&count, &symbol, sizeof count);
+  printf("%llu\n", count ? (unsigned long long)count() : 0ULL);
+}
+
+static void ledger(void) {
+  size_t (*tell)(char*, size_t) = NULL;
+  void* symbol = function("hipsim_ledger");
+  char* text;
+  size_t size;
+  memcpy(&tell, &symbol, sizeof tell);
+  if (!tell) return;
+  size = tell(NULL, 0) + 1;
+  text = (char*)malloc(size);
+  tell(text, size);
+  printf("%s\n", text);
+  free(text);
 }
 
 static void* one_thread(void* name) {
@@ -144,6 +177,12 @@ int main(void) {
     } else if (!strcmp(word[0], "lost")) {
       const char* lost = hipplan_lost(layout);
       printf("%s\n", lost ? lost : "no");
+    } else if (!strcmp(word[0], "fail")) { /* RULES, or nothing to end it */
+      fail(word[1]);
+    } else if (!strcmp(word[0], "fired")) {
+      fired();
+    } else if (!strcmp(word[0], "ledger")) {
+      ledger();
     } else if (!strcmp(word[0], "threads")) {
       in_threads(word[1]);
     } else if (!strcmp(word[0], "fork")) {

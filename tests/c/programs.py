@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -41,7 +42,7 @@ class Program:
     """A running program. Used as a context manager, at whose end it must exit with 0."""
 
     def __init__(self, path: Path, **settings: str | None) -> None:
-        environment = {**os.environ, "LIBRARY": str(library_path()), **settings}
+        environment = {**os.environ, "LIBRARY": str(library_path()), "HIPSIM_LOG": "none", **settings}
         environment = {name: value for name, value in environment.items() if value is not None}
         self.process = subprocess.Popen(
             [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -53,7 +54,7 @@ class Program:
     def __exit__(self, *raised: object) -> None:
         out, err = self.process.communicate(timeout=120)
         if raised[0] is None:
-            assert (self.process.returncode, out, err) == (0, "", "")
+            assert (self.process.returncode, out, err) == (0, "", ""), err
 
     def begin(self, *words: str) -> None:
         assert self.process.stdin is not None
@@ -82,6 +83,13 @@ class Program:
     def attach(self, name: str = "w", *options: str) -> None:
         code, text = self.text("attach", name, *options)
         assert code == 0, text
+
+
+def alive(program: Program) -> list[object]:
+    """All memory that the simulator of a program has for it. The descriptors of a holder's memory are not its own."""
+    ledger = json.loads("\n".join(program.do("ledger")))
+    allocations = [one for one in ledger["allocations"] if one["references"]]
+    return [*allocations, *ledger["reservations"], *ledger["mappings"]]
 
 
 def by_name(lines: list[str]) -> Mapping[str, list[str]]:
