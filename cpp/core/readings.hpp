@@ -17,7 +17,7 @@ struct wrong_reading {
 };
 
 struct readings {
-  std::vector<std::uint64_t> values;  ///< row by row
+  std::vector<std::uint64_t> values;   ///< row by row
   std::optional<wrong_reading> wrong;  ///< the first one
 };
 

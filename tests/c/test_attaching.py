@@ -18,7 +18,6 @@ from tests.c.programs import STANDARDS, Program, build, by_name
 Held = Callable[..., dict[str, Any]]
 
 
-
 def sum_of(data: bytes) -> int:
     total = 0
     for byte in data:

@@ -24,7 +24,10 @@ SEES = {
     "form": 1,
     "family": "sim",
     "addresses": "same",
-    "devices": [["35316130303030303030303030303030", "0000:01:00.0"], ["35316130303030303030303030303031", "0000:02:00.0"]],
+    "devices": [
+        ["35316130303030303030303030303030", "0000:01:00.0"],
+        ["35316130303030303030303030303031", "0000:02:00.0"],
+    ],
     "links": [[0, 1], [1, 0]],
 }
 
@@ -244,9 +247,7 @@ def test_descriptors_of_something_else(
         os.close(end)
 
 
-def test_fewer_descriptors(
-    true_answer: tuple[Message, list[int]], program: Program, false_holder: FalseHolder
-) -> None:
+def test_fewer_descriptors(true_answer: tuple[Message, list[int]], program: Program, false_holder: FalseHolder) -> None:
     message, descriptors = true_answer
     false_holder.serve(lambda link: send(link, message, descriptors[:-1]))
     assert "descriptors came for" in refused(program, false_holder)
