@@ -34,7 +34,7 @@ from tests.conformance.amd_differences import AMD  # noqa: E402
 
 _C_INTRODUCTION = """# hipplan.h
 
-Generated from the header by `docs/generate.py`; its comments are the reference. [C programs](c.md) shows how it is used.
+Generated from the header by `docs/generate.py`; its comments are the reference. [C programs](c.md) shows its use.
 """
 _WORDS = {int: "integer", float: "fraction", str: "text", bool: "true or false"}
 _SIZES = {

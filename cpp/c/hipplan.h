@@ -51,16 +51,14 @@ enum {
   HIPPLAN_NO_HOLDER = 452,     /* there is no such holder */
   HIPPLAN_NOT_ALLOWED = 454,   /* the holder does not allow this, or this process does not see its devices */
   HIPPLAN_NO_ANSWER = 455,     /* the holder does not answer, or has ended */
-  HIPPLAN_WRONG_USE =
-      458, /* an argument is wrong, there is no object of this name, or this is a forked child */
-  HIPPLAN_NO_MEMORY = 459 /* this process has no host memory left */
+  HIPPLAN_WRONG_USE = 458,     /* an argument or a name is wrong, or this is a forked child */
+  HIPPLAN_NO_MEMORY = 459      /* this process has no host memory left */
 };
 
 /* The size of hipplan_error.text, with its final zero. */
 #define HIPPLAN_TEXT_SIZE 4000
 
-/* What went wrong. A longer text is cut. It has several lines: what, why, what to do, and the driver's call.
- */
+/* What went wrong, in lines: what, why, what to do, the driver's call. A longer text is cut. */
 typedef struct hipplan_error {
   int code;
   char text[HIPPLAN_TEXT_SIZE];
@@ -71,14 +69,17 @@ typedef struct hipplan_error {
      hipplan_options options = HIPPLAN_OPTIONS;
      options.access = "r"; */
 typedef struct hipplan_options {
-  size_t size; /* sizeof(hipplan_options): later versions of hipplan add fields at the end */
-  const char*
-      access; /* NULL: the plan's right for each object; "r", or "rw" if the holder allows it: for all */
-  const char*
-      addresses;       /* NULL or "same"; "any": where the addresses of the plan are taken in this process */
-  const char* library; /* path of the HIP library. NULL: HIPPLAN_RUNTIME (amd, cuda, sim or a path), else the
-                          one that the process has loaded, else one of the kind that made the memory */
-  double timeout_s;    /* how many seconds to wait while the holder fills or wakes; 0: 60 */
+  /* sizeof(hipplan_options): later versions of hipplan add fields at the end. */
+  size_t size;
+  /* NULL: the plan's right for each object. "r" or, if the holder allows it, "rw": for all objects. */
+  const char* access;
+  /* NULL or "same". "any": the driver chooses, where the addresses of the plan are taken in this process. */
+  const char* addresses;
+  /* The path of the HIP library. NULL: HIPPLAN_RUNTIME (amd, cuda, sim or a path), else the library that the
+     process has loaded, else one of the kind that made the memory. */
+  const char* library;
+  /* How many seconds to wait while the holder fills or wakes. 0: 60. */
+  double timeout_s;
 } hipplan_options;
 
 #define HIPPLAN_OPTIONS {sizeof(hipplan_options), NULL, NULL, NULL, 0}
@@ -100,7 +101,7 @@ typedef struct hipplan_object {
   const uint64_t* shape; /* elements in each dimension, in C order; {bytes} for what is no tensor */
   int device;            /* HIP's ordinal in this process */
   const char* uuid;      /* of the device, such as "GPU-6f2b..."; empty without one */
-  int writable; /* 1: this process's device may write all of it; 0: it may only read, or not even that */
+  int writable;          /* 1: its device may write all of it; 0: it may only read, or has no access */
 } hipplan_object;
 
 /* The memory of a holder in this process. */

@@ -42,8 +42,9 @@ class Program:
     """A running program. Used as a context manager, at whose end it must exit with 0."""
 
     def __init__(self, path: Path, **settings: str | None) -> None:
-        environment = {**os.environ, "LIBRARY": str(library_path()), "HIPSIM_LOG": "none", **settings}
-        environment = {name: value for name, value in environment.items() if value is not None}
+        """settings: of its environment; None: without that variable."""
+        every = {**os.environ, "LIBRARY": str(library_path()), "HIPSIM_LOG": "none", **settings}
+        environment = {name: value for name, value in every.items() if value is not None}
         self.process = subprocess.Popen(
             [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )

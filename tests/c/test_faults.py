@@ -1,4 +1,4 @@
-"""Each driver call of a C program that attaches and detaches fails in turn: all or nothing, and what is left is named."""
+"""Each driver call of a C program that attaches and detaches fails in turn: all or nothing, and leaks are named."""
 
 from __future__ import annotations
 

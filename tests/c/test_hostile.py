@@ -222,13 +222,22 @@ def test_a_text_that_is_no_answer(kept: int, program: Program, false_holder: Fal
 def test_packets_that_break_the_protocol(
     kept: int, program: Program, false_holder: FalseHolder, sent: list[bytes], why: str
 ) -> None:
-    false_holder.serve(lambda link: [link.send(packet) for packet in sent] and None)
+    def send_all(link: socket.socket) -> None:
+        for packet in sent:
+            link.send(packet)
+
+    false_holder.serve(send_all)
     assert why in refused(program, false_holder)
 
 
 def test_descriptors_that_were_not_announced(kept: int, program: Program, false_holder: FalseHolder) -> None:
     read, write = os.pipe()
-    false_holder.serve(lambda link: [link.send(head(2)), socket.send_fds(link, [b"F"], [read, write])] and None)
+
+    def send_more(link: socket.socket) -> None:
+        link.send(head(2))
+        socket.send_fds(link, [b"F"], [read, write])
+
+    false_holder.serve(send_more)
     assert "more than it announced" in refused(program, false_holder)
     os.close(read)
     os.close(write)
