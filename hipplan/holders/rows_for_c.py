@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from hipplan.errors import HeldError
@@ -92,7 +93,7 @@ def answer(name: str, made: Message, access: Access, seen: Seen) -> Message:
     """
     if seen.family != made["family"]:
         raise HeldError(held.of_other_family(name, made["family"], seen.family))
-    program = held.attaching_program(written.read(made["program"]), seen.machine, access, seen.addresses)
+    program = held.attaching_program(_read(made["program"]), seen.machine, access, seen.addresses)
     there = seen.machine.devices
     return {
         "plan": program.name,
@@ -100,6 +101,12 @@ def answer(name: str, made: Message, access: Access, seen: Seen) -> Message:
         "rows": rows_of(program.making, program.slots, program.owners),
         "objects": [_object(resource, program, seen.family) for resource in program.resources if _is_placed(resource)],
     }
+
+
+@lru_cache(maxsize=1)
+def _read(program: str) -> Program:
+    """The held program, read once for all clients: that takes longer than all else."""
+    return written.read(program)
 
 
 def _is_placed(resource: Resource) -> bool:

@@ -59,6 +59,18 @@ def test_the_examples_of_the_page_run(folder: Path, tmp_path: Path, shell: dict[
     assert ran == 4
 
 
+@pytest.mark.parametrize("standard", ["c11", "c++17"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_both_compilers_take_the_header(compiler: str, standard: str, tmp_path: Path) -> None:
+    command = {"gccc++17": "g++", "clangc++17": "clang++"}.get(compiler + standard, compiler)
+    found = next(filter(None, map(shutil.which, (command, f"{command}-15"))), None)
+    if found is None:
+        pytest.skip(f"needs {command}")
+    source = tmp_path / ("program.c" if standard == "c11" else "program.cpp")
+    source.write_text(PROGRAM)
+    done(found, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{HEADERS}", "-fsyntax-only", source)
+
+
 def test_config_prints_what_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "--libs", "--include-dir"]) == 0
     assert capsys.readouterr().out.splitlines() == [
