@@ -128,6 +128,14 @@ class Generation:
         if self.gives_more(access):
             self.given = access
 
+    def described(self, holder: str, access: str, sees: Message | None) -> Message:
+        """What a process that attaches is sent. sees: of a process without Python. Raises HeldError, as rows_for_c."""
+        if sees is None:
+            return {"made": self.description}
+        from hipplan.holders import rows_for_c  # reads programs, which a holder does for no other process
+
+        return rows_for_c.answer(holder, self.description, access, sees)
+
     def status(self) -> Message:
         """For `ps`."""
         keys = ("plan", "digest", "machine", "runtime", "bytes", "writable")

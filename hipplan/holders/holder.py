@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from hipplan.errors import ExitCode, HeldError
-from hipplan.holders import requested, rows_for_c
+from hipplan.holders import requested
 from hipplan.holders.clients import REPLACED, Client, bug, in_use, refusal, refused
 from hipplan.holders.command_line import CommandLine
 from hipplan.holders.filler_process import Command, FillerRunner
@@ -27,7 +27,6 @@ from hipplan.holders.tasks import Fill, Replace, Save, Task, wake_task
 from hipplan.holders.verifying import VerifyAnswers
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP
-from hipplan.program.held import Access
 
 
 class Holder:
@@ -288,18 +287,17 @@ class Holder:
             about = "is asleep" if self._state == "asleep" else "is going to sleep"
             self._refuse(client, "HP441", about, hint=f"hipplan wake {self._name.name}")
         elif current is not None and current.backup is None:
-            access: Access = "r" if self._access == "r" else client.request.access
+            access = "r" if self._access == "r" else client.request.access
             if access == "plan" and not current.description["writable"]:
                 access = "r"
             if current.gives_more(access) and self._state == Replace.state:
                 return  # who replaces has not consented to lose what this client may write
             self._attach(client, current, access)
 
-    def _attach(self, client: Client, current: Generation, access: Access) -> None:
-        made, seen, name = current.description, client.request.seen, self._name.name
-        answer = {"made": made} if seen is None else rows_for_c.answer(name, made, access, seen)
+    def _attach(self, client: Client, current: Generation, access: str) -> None:
+        answer = current.described(self._name.name, access, client.request.sees)
         client.attach(current, access)
-        answer |= {"name": name, "generation": current.number, "pid": os.getpid(), "access": access}
+        answer |= {"name": self._name.name, "generation": current.number, "pid": os.getpid(), "access": access}
         self._clients.answer(client, answer | {"allows": self._access}, current.descriptors)
 
     def _handle_family(self, client: Client) -> None:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hipplan.holders.command_line import CommandLine, require_arguments
-from hipplan.holders.rows_for_c import Seen
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP, HOST
-from hipplan.program.held import Access
 
 Want = Literal["status", "family", "attach", "down", "replace", "sleep", "wake"]
 TASKS = ("replace", "sleep", "wake")
@@ -28,10 +26,10 @@ class Request:
     """Counted by the process that made it, from 1."""
     timeout_s: float
     """For how many seconds the client waits without a sign of life."""
-    access: Access = "plan"
-    """Of attach."""
-    seen: Seen | None = None
-    """Of attach by a process without Python: what it sees."""
+    access: str = ""
+    """Of attach: plan, r or rw."""
+    sees: Message | None = None
+    """Of attach by a process without Python: what it sees, as rows_for_c.py reads it."""
     wait_s: float | None = 0.0
     """Of down and sleep: how many seconds to wait until other clients detach; None: without limit."""
     force: bool = False
@@ -53,8 +51,10 @@ def read(message: Message, descriptors: int) -> Request:
     if want in TASKS and descriptors != 3:
         raise ValueError("a request for a task comes with three streams")
     if want == "attach":
-        seen = Seen.read(message["sees"]) if "sees" in message else None
-        return Request(**every, access=_choice(message, "access", get_args(Access)), seen=seen)
+        sees = message.get("sees")
+        if sees is not None and not isinstance(sees, dict):
+            raise ValueError("'sees' is an object")
+        return Request(**every, access=_choice(message, "access", ("plan", "r", "rw")), sees=sees)
     if want == "replace":
         return Request(**every, command_line=CommandLine.read(message), lose=_texts(message, "lose"))
     if want in ("down", "sleep"):

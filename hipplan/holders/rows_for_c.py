@@ -26,9 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
-from hipplan.errors import HeldError
+from pydantic import ValidationError
+
+from hipplan.errors import Diagnostic, HeldError
 from hipplan.files.dtypes import BYTE
 from hipplan.language.host import HOST
 from hipplan.layout.dlpack import places_of
@@ -57,9 +59,9 @@ class Seen:
     addresses: Addresses
 
     @staticmethod
-    def read(sees: Any) -> Seen:
+    def read(sees: Message) -> Seen:
         """Raises ValueError: it is not valid."""
-        if not isinstance(sees, dict) or sees.get("form") != FORM or isinstance(sees["form"], bool):
+        if sees.get("form") != FORM or isinstance(sees["form"], bool):
             raise ValueError(f"'sees' has the form {FORM}: the library is of another version of hipplan")
         family, addresses = sees.get("family"), sees.get("addresses")
         if family not in _FAMILIES or addresses not in _ADDRESSES:
@@ -86,14 +88,20 @@ def _device(number: int, uuid: str, pci: str) -> MachineDevice:
     return MachineDevice(name=f"device {number}", uuid=uuid_text(raw), pci=pci.lower() or None)
 
 
-def answer(name: str, made: Message, access: Access, seen: Seen) -> Message:
+def answer(name: str, made: Message, access: str, sees: Message) -> Message:
     """The keys of the answer. name: of the holder. made: the description of its memory. access: of the process.
 
-    Raises HeldError (HP454): the process does not see what it needs.
+    Raises HeldError: what it sees is not valid (HP452), or it does not see what it needs (HP454).
     """
+    try:
+        seen = Seen.read(sees)
+    except ValueError as error:
+        why = "a device or a link in 'sees' is not valid" if isinstance(error, ValidationError) else str(error)
+        summary = f"the holder '{name}' does not understand this request"
+        raise HeldError(Diagnostic("HP452", summary, why=why)) from None
     if seen.family != made["family"]:
         raise HeldError(held.of_other_family(name, made["family"], seen.family))
-    program = held.attaching_program(_read(made["program"]), seen.machine, access, seen.addresses)
+    program = held.attaching_program(_read(made["program"]), seen.machine, cast("Access", access), seen.addresses)
     there = seen.machine.devices
     return {
         "plan": program.name,
