@@ -15,6 +15,7 @@
 typedef int (*copies)(void*, const void*, size_t, int);
 
 static hipplan_layout* layout = NULL;
+static hipplan_layout* first = NULL; /* while a second one is attached */
 static hipplan_error error;
 
 static int report(int code) {
@@ -160,6 +161,7 @@ int main(void) {
     if (!count) continue;
     if (!strcmp(word[0], "attach")) { /* NAME ACCESS ADDRESSES TIMEOUT LIBRARY, - for none */
       hipplan_options options = HIPPLAN_OPTIONS;
+      first = layout;
       if (word[2] && strcmp(word[2], "-")) options.access = word[2];
       if (word[3] && strcmp(word[3], "-")) options.addresses = word[3];
       if (word[4]) options.timeout_s = atof(word[4]);
@@ -193,13 +195,14 @@ int main(void) {
     } else if (!strcmp(word[0], "wrong")) {
       hipplan_options options = HIPPLAN_OPTIONS;
       const hipplan_object* object;
+      hipplan_layout* other = layout;
       report(hipplan_attach("w", NULL, NULL, &error));
       report(hipplan_find(NULL, "model", &object, &error));
       report(hipplan_find(layout, NULL, &object, &error));
       report(hipplan_find(layout, "model", NULL, &error));
       options.size = 8;
-      report(hipplan_attach("w", &options, &layout, &error));
-      printf("%s\n", layout || hipplan_attach("w", &options, &layout, NULL) != HIPPLAN_WRONG_USE ? "not refused" : "");
+      report(hipplan_attach("w", &options, &other, &error));
+      printf("%s\n", other || hipplan_attach("w", &options, &other, NULL) != HIPPLAN_WRONG_USE ? "not refused" : "");
       report(hipplan_detach(NULL, &error));
       printf("%s %zu\n%s\n", hipplan_version(), hipplan_count(NULL), hipplan_lost(NULL));
     }

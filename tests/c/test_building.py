@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hipplan.cli.main import run
+from hipplan.experiment import results
 from tests.c.programs import HEADERS, LIBRARY
 from tests.cli.test_tutorial import commands, shell  # noqa: F401  # a fixture
 from tests.conftest import ROOT
@@ -121,6 +122,25 @@ def test_the_library_needs_neither_python_nor_hip_and_shows_only_the_header() ->
     declared = set(re.findall(r"HIPPLAN_API [^(]*?(hipplan_\w+)\(", (HEADERS / "hipplan.h").read_text()))
     assert shown == declared and len(declared) == 7
     assert "#include <hip" not in (HEADERS / "hipplan.h").read_text()
+
+
+def test_the_stream_of_the_examples_runs_as_an_experiment(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs("cmake", "c++")
+    assert run(["config", "--cmake-dir"]) == 0
+    there = capsys.readouterr().out.strip()
+    example = shutil.copytree(ROOT / "examples" / "stream", tmp_path / "stream")
+    done("cmake", "-S", example, "-B", example / "build", f"-Dhipplan_DIR={there}")
+    done("cmake", "--build", example / "build")
+    file = example / "stream.experiment.yaml"
+    assert run(["validate", str(file), "--machine", "mi300x-8"]) == 0
+    assert run(["fmt", "--check", str(file), str(example / "stream.yaml")]) == 0
+    file.write_text(file.read_text().replace("host: [none]", "host: [rw]"))
+    results_file = tmp_path / "results.jsonl"
+    assert run(["experiment", "run", str(file), "--only=size=1MiB", "--repeat=1", "-qo", str(results_file)]) == 0
+    (line,) = results.read(str(results_file))
+    assert line["metrics"].keys() == {"copy", "scale", "add", "triad"}
 
 
 @pytest.mark.skipif("HIPPLAN_WHOLE" not in os.environ, reason="make reliability: it compiles for a minute")
