@@ -31,8 +31,8 @@ std::string quoted(const std::string& text) { return '"' + text + '"'; }
 
 std::string request(const std::string& want, const wish& wished, const std::string& more = {}) {
   return "{\"want\": " + quoted(want) + ", \"number\": " + std::to_string(request_number) +
-         ", \"timeout_s\": " + std::to_string(wished.timeout_s) +
-         ", \"hipplan\": " + quoted(HIPPLAN_VERSION) + more + "}";
+         ", \"timeout_s\": " + decimal(wished.timeout_s) + ", \"hipplan\": " + quoted(HIPPLAN_VERSION) +
+         more + "}";
 }
 
 /// What this process sees, as rows_for_c.py describes it. Throws hip_error.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -57,12 +58,9 @@ class talk {
 
   [[noreturn]] void late() const {
     if (has_heard_) no_answer(holder_, "it did not answer in time");
-    auto seconds = std::to_string(timeout_s_);
-    seconds.erase(std::max(seconds.find_last_not_of('0'), seconds.find('.') - 1) + 1);
-    if (seconds.back() == '.') seconds.pop_back();
     throw failure({455,
                    "the holder '" + holder_ + "' does not answer",
-                   "it gave no sign of life for " + seconds + " s",
+                   "it gave no sign of life for " + decimal(timeout_s_) + " s",
                    "hipplan down " + holder_ + " --force ends it",
                    {}});
   }
@@ -145,6 +143,11 @@ class talk {
 };
 
 }  // namespace
+
+std::string decimal(double number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
 
 message exchange(const descriptor& link, const std::string& holder, const std::string& request,
                  double timeout_s, time_point until) {

@@ -15,6 +15,9 @@ inline constexpr std::size_t descriptors_max = std::size_t{1} << 20;
 inline constexpr std::size_t packet_bytes = std::size_t{1} << 16;
 inline constexpr std::size_t batch = 253;
 
+/// A number as JSON has it: with a point, whatever the locale of the process is.
+[[nodiscard]] std::string decimal(double number);
+
 struct message {
   std::string text;
   std::vector<descriptor> descriptors;

@@ -5,6 +5,7 @@
 #endif
 #include <dlfcn.h>
 #include <hipplan.h>
+#include <locale.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,7 @@ static void in_child(const char* name) {
 
 int main(void) {
   char line[4096];
+  setlocale(LC_ALL, "");
   while (fgets(line, sizeof line, stdin)) {
     char* word[8] = {NULL};
     int count = 0;

@@ -191,6 +191,17 @@ def test_a_stopped_holder_is_waited_for_as_long_as_the_program_says(held: Held, 
     assert code == 455 and "it gave no sign of life for 0.2 s" in text
 
 
+def test_a_process_whose_locale_has_a_decimal_comma(held: Held, path: Path) -> None:
+    known = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.split()
+    comma = next((name for name in known if name.startswith(("de_DE", "fr_FR"))), None)
+    if comma is None:
+        pytest.skip("needs a locale with a decimal comma: locale-gen de_DE.UTF-8")
+    held()
+    with Program(path, LC_ALL=comma) as program:
+        program.attach("w", "-", "-", "2.5")
+        program.do("detach")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
