@@ -109,6 +109,7 @@ std::string summary(const undone& what) {
 /// Reads everything back. Throws hip_error, failure (HP402).
 void check(const snapshot& made, const answer& given) {
   std::vector<device_id> devices;
+  devices.reserve(given.devices.size());
   for (const auto& device : given.devices) devices.push_back({device.ordinal});
   const auto have = read_back(made, *given.rows, devices);
   if (have.wrong) differs(given.rows->rows[have.wrong->row], *have.wrong);
@@ -183,6 +184,7 @@ void attached::map(const message& received, time_point until) {
   memory_ = std::make_shared<holdings>(freed_later);
   const auto& rows = answer_.rows->rows;
   std::vector<binding> bound;
+  bound.reserve(answer_.imports.size());
   for (std::size_t i = 0; i < answer_.imports.size(); ++i) {
     bound.push_back({answer_.imports[i], received.descriptors[i].get(), nullptr});
   }

@@ -2,10 +2,11 @@
 
 Without an option all is printed, a name and a value on each line. With several, each is on a line of its own.
 
+    cc program.c -I$(hipplan config --include-dir) $(hipplan config --libs) -o program
+
 Examples:
-  cc program.c -I$(hipplan config --include-dir) $(hipplan config --libs) -o program
-  cmake -S . -B build -Dhipplan_DIR=$(hipplan config --cmake-dir)
-  PKG_CONFIG_PATH=$(hipplan config --pkg-config-dir) pkg-config --cflags --libs hipplan
+  hipplan config
+  hipplan config --cmake-dir
 """
 
 from __future__ import annotations
