@@ -103,7 +103,7 @@ void json_reader::add_escaped(std::string& out) {
 
 unsigned json_reader::hexadecimal_digits() {
   unsigned out = 0;
-  const auto digits = text_.substr(std::min(at_, text_.size()), 4);
+  const std::string digits(text_.substr(std::min(at_, text_.size()), 4));
   const auto* const end = digits.data() + digits.size();
   if (digits.size() < 4 || std::from_chars(digits.data(), end, out, 16).ptr != end)
     throw wrong_text("a text has an unknown escape");

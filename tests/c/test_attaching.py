@@ -15,8 +15,12 @@ import hipplan
 from hipplan.cli.main import run
 from hipplan.holders import requests
 from tests.c.programs import STANDARDS, Program, build, by_name
+from tests.conftest import not_under_tsan
 
 Held = Callable[..., dict[str, Any]]
+
+
+pytestmark = not_under_tsan
 
 
 def sum_of(data: bytes) -> int:
@@ -126,12 +130,6 @@ def test_what_is_told_is_opened(held: Held, path: Path, tmp_path: Path) -> None:
     with Program(path, HIPPLAN_RUNTIME=None) as program:
         code, text = program.text("attach", "w", "-", "-", "60", "amd")
         assert code == 407 and "libamdhip64.so.7" in text
-
-
-def test_many_threads_attach_at_once(held: Held, program: Program) -> None:
-    held()
-    assert program.do("threads", "w") == ["0"]
-    assert requests.status("w")["attached"] == []
 
 
 def test_a_forked_child_leaves_the_layout_alone(held: Held, program: Program) -> None:

@@ -14,9 +14,10 @@ from hipplan.cli.main import run
 from hipplan.experiment import results
 from tests.c.programs import HEADERS, LIBRARY
 from tests.cli.test_tutorial import commands, shell  # noqa: F401  # a fixture
-from tests.conftest import ROOT
+from tests.conftest import ROOT, not_under_tsan
 from tests.holders.test_holders import Held
 
+pytestmark = not_under_tsan
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs" / "c.md").read_text(), re.S | re.M)
 PROGRAM = next(body for kind, body in BLOCKS if kind == "c")
 

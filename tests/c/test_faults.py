@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.c.programs import Program, alive
+from tests.conftest import not_under_tsan
+
+pytestmark = not_under_tsan
 
 CODES = {401, 402, 404, 407, 454}
 """454: a device whose UUID cannot be read is not seen."""

@@ -17,7 +17,10 @@ from hipplan.holders import names
 from hipplan.holders.requests import send_request
 from hipplan.processes import packets
 from tests.c.programs import Program, alive
+from tests.conftest import not_under_tsan
 from tests.unit.test_mesh import head
+
+pytestmark = not_under_tsan
 
 Message = dict[str, Any]
 SEES = {
