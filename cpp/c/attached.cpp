@@ -188,7 +188,10 @@ void attached::map(const message& received, time_point until) {
   for (std::size_t i = 0; i < answer_.imports.size(); ++i) {
     bound.push_back({answer_.imports[i], received.descriptors[i].get(), nullptr});
   }
-  change making(memory_, {answer_.rows, answer_.slots, 0, 0, {}, false});
+  change_plan plan;
+  plan.rows = answer_.rows;
+  plan.slots = answer_.slots;
+  change making(memory_, std::move(plan));
   making.bind(std::move(bound));
   const auto roll_back = [&](diagnostic why) {
     making.roll_back();
