@@ -32,6 +32,10 @@ from tests.amd import library  # noqa: E402
 from tests.conformance import differences  # noqa: E402
 from tests.conformance.amd_differences import AMD  # noqa: E402
 
+_C_INTRODUCTION = """# hipplan.h
+
+Generated from the header by `docs/generate.py`; its comments are the reference. [C programs](c.md) shows its use.
+"""
 _WORDS = {int: "integer", float: "fraction", str: "text", bool: "true or false"}
 _SIZES = {
     get_args(sized)[1]: kind
@@ -172,6 +176,11 @@ def _with_tables(page: Path, tables: dict[str, str]) -> str:
     return text
 
 
+def c_reference() -> str:
+    header = (DOCS.parent / "cpp" / "c" / "hipplan.h").read_text()
+    return f"{_C_INTRODUCTION}\n```c\n{header}```\n"
+
+
 def generated() -> dict[Path, str]:
     """Every generated file and what belongs into it."""
     return {
@@ -179,6 +188,7 @@ def generated() -> dict[Path, str]:
         DOCS / "experiment-reference.md": experiment_reference(),
         DOCS / "errors.md": errors(),
         DOCS / "coverage.md": coverage(),
+        DOCS / "c-reference.md": c_reference(),
         DOCS / "hardware.md": hardware(),
         DOCS / "amd.md": amd(),
     }

@@ -124,6 +124,8 @@ CODES: dict[str, str] = {
     "HP455": "a holder that does not answer",
     "HP456": "a holder's name in doubt",
     "HP457": "a bug in a holder",
+    "HP458": "a wrong call of hipplan.h",
+    "HP459": "a C program without memory",
     "HP460": "cells that an experiment does not have",
     "HP461": "results that cannot be used",
     "HP462": "a repetition that failed",

@@ -116,7 +116,7 @@ void bind_holdings(py::module_& module) {
 void bind_snapshot(py::module_& module) {
   py::class_<readings>(module, "Readings", "Values read back for many rows.")
       .def_readonly("values", &readings::values)
-      .def_readonly("as_desired", &readings::as_desired);
+      .def_property_readonly("as_desired", [](const readings& self) { return !self.wrong; });
   py::class_<snapshot, std::shared_ptr<snapshot>>(module, "Snapshot",
                                                   "What a decided layout owns, by slot. IndexError.")
       .def("__init__", constructor(+[](const known_holdings& of) {

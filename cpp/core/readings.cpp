@@ -11,10 +11,11 @@ struct reader {
   const snapshot& of;
   const std::vector<device_id>& devices;
   readings out{};
+  std::size_t row = 0;
 
   void note(std::uint64_t current, std::uint64_t desired) {
     out.values.push_back(current);
-    out.as_desired = out.as_desired && current == desired;
+    if (current != desired && !out.wrong) out.wrong = {row, current, desired};
   }
   void read(slot_id slot, const create_allocation& desired) {
     const auto have = properties_of(of.runtime(), of.handle(slot));
@@ -60,6 +61,7 @@ readings read_back(const snapshot& of, const row_table& rows, const std::vector<
           if constexpr (requires { all.read(next.slot, what); }) all.read(next.slot, what);
         },
         next.what);
+    ++all.row;
   }
   return std::move(all.out);
 }

@@ -2,15 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "rows.hpp"
 
 namespace hipplan {
 
+/// A value that is not what its row asks for.
+struct wrong_reading {
+  std::size_t row;
+  std::uint64_t current;
+  std::uint64_t desired;
+};
+
 struct readings {
-  std::vector<std::uint64_t> values;  ///< row by row
-  bool as_desired = true;
+  std::vector<std::uint64_t> values;   ///< row by row
+  std::optional<wrong_reading> wrong;  ///< the first one
 };
 
 /// Reads rows that create allocations (hipMemGetAllocationPropertiesFromHandle: location type, device, type,

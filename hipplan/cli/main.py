@@ -40,6 +40,7 @@ VERBS = {
     "explain": "explain a diagnostic: its cause, its fix, an example",
     "schema": "print the JSON Schema of plans, machine profiles or experiments",
     "sim": "run any HIP program on the simulator",
+    "config": "print where hipplan.h and its library are, for the build of a C program",
     "bench": "measure copies between all devices, or a plan's own memory",
     "experiment": "run an experiment on cells of a plan; resume, report, compare and pack its results",
     "completion": "print a shell script that completes these verbs and their options",
@@ -50,7 +51,7 @@ GROUPS = {
     "look at plans": ("validate", "preview", "draw", "fmt", "lock", "import"),
     "apply a plan": ("apply", "verify", "replay", "bench", "experiment"),
     "keep memory for other processes": ("up", "ps", "logs", "attach", "replace", "sleep", "wake", "down"),
-    "machines": ("machine", "doctor", "sim"),
+    "machines": ("machine", "doctor", "sim", "config"),
     "help": ("explain", "schema", "completion"),
 }
 """Heading of `hipplan --help` -> its verbs."""

@@ -107,8 +107,7 @@ def attach(
         kind = description["family"]
         chosen = choose(runtime or os.environ.get("HIPPLAN_RUNTIME") or kind, _profile(machine))
         if chosen.kind != kind:
-            why = f"the memory of '{name}' was made with the runtime {kind}, and this is {chosen.kind}"
-            raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
+            raise HeldError(held.of_other_family(name, kind, chosen.kind))
         of_holder = written.read(description["program"])
         program = held.attaching_program(of_holder, discover(chosen, lambda _: ()), reply["access"], addresses)
         attachment.read_only = held.read_only(of_holder, reply["access"])

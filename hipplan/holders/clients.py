@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,12 @@ class Client:
         self.exchange = Exchange(self.link, message | number, descriptors, receives=False)
         self.deadline = time.monotonic() + ANSWER_S
 
+    def attach(self, generation: Generation, access: str) -> None:
+        """Note what the client is attached to."""
+        generation.give(access)
+        self.generation, self.access = generation, access
+        self.begin()
+
     def give_sign(self) -> None:
         """Let the client know that the holder is at work, several times within the time for which it waits."""
         self.notify(SIGN)
@@ -157,9 +164,21 @@ def refusal(code: str, summary: str, why: str = "", hint: str = "") -> Message:
     return {"refused": {"code": code, "summary": summary, "why": why, "hint": hint}}
 
 
-def diagnostic_of(refused: Any) -> Diagnostic:
+def refused(why: Diagnostic) -> Message:
+    """The same with an error."""
+    return refusal(why.code, why.summary, why.why, why.hint)
+
+
+def bug(holder: str, error: Exception) -> Message:
+    """The answer to a request at which the holder failed."""
+    summary = f"the holder '{holder}' failed at this request: this is a bug in hipplan"
+    why = "".join(traceback.format_exception_only(error)).strip()
+    return refusal(BUG, summary, why, "report the traceback in its log: hipplan ps")
+
+
+def diagnostic_of(answer: Any) -> Diagnostic:
     """The error in a refusal. Raises ValueError if it is not one."""
     keys = ("code", "summary", "why", "hint")
-    if not isinstance(refused, dict) or not all(isinstance(refused.get(key), str) for key in keys):
+    if not isinstance(answer, dict) or not all(isinstance(answer.get(key), str) for key in keys):
         raise ValueError("the answer is from another version of hipplan")
-    return Diagnostic(refused["code"], refused["summary"], why=refused["why"], hint=refused["hint"])
+    return Diagnostic(answer["code"], answer["summary"], why=answer["why"], hint=answer["hint"])

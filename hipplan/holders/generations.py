@@ -123,6 +123,19 @@ class Generation:
         """Whether this access is more than any process has had yet."""
         return max(self.given, access, key=_BY_RANK.index) != self.given
 
+    def give(self, access: str) -> None:
+        """Note that a process is attached with this access."""
+        if self.gives_more(access):
+            self.given = access
+
+    def described(self, holder: str, access: str, sees: Message | None) -> Message:
+        """What a process that attaches is sent. sees: of a process without Python. Raises HeldError, as rows_for_c."""
+        if sees is None:
+            return {"made": self.description}
+        from hipplan.holders import rows_for_c  # reads programs, which a holder does for no other process
+
+        return rows_for_c.answer(holder, self.description, access, sees)
+
     def status(self) -> Message:
         """For `ps`."""
         keys = ("plan", "digest", "machine", "runtime", "bytes", "writable")

@@ -11,12 +11,11 @@ import errno
 import os
 import selectors
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 
-from hipplan.errors import ExitCode
+from hipplan.errors import ExitCode, HeldError
 from hipplan.holders import requested
-from hipplan.holders.clients import BUG, REPLACED, Client, in_use, refusal
+from hipplan.holders.clients import REPLACED, Client, bug, in_use, refusal, refused
 from hipplan.holders.command_line import CommandLine
 from hipplan.holders.filler_process import Command, FillerRunner
 from hipplan.holders.generations import Backup, Generation, Generations, bytes_by_uuid
@@ -149,8 +148,8 @@ class Holder:
         for other in self._clients:
             if other.generation is not None:
                 self._notify_replaced(other)
-            elif other.exchange is None and other.requested is not None and other.request.want == "attach":
-                self._serve(other, self._handle_attach)  # it waits since the task began
+            elif other.is_waiting and other.request.want in ("family", "attach"):
+                self._on_read(other)  # it waits since the task began
 
     def _notify_replaced(self, client: Client) -> None:
         """Notify an attached client if its generation is not the current one."""
@@ -161,10 +160,6 @@ class Holder:
         """The current generation and those to which clients are attached, by number."""
         used = {client.generation for client in self._clients} | {self._generations.current}
         return sorted((generation for generation in used if generation), key=lambda generation: generation.number)
-
-    def _bytes_in_use(self) -> Mapping[str, int]:
-        """UUID of a device -> bytes that stay in use while a filler runs."""
-        return bytes_by_uuid(self._generations_in_use())
 
     def _attached_clients(self) -> list[Client]:
         """By the time at which they attached."""
@@ -199,14 +194,6 @@ class Holder:
     # Requests
 
     def _on_request(self, client: Client) -> None:
-        handlers: Mapping[requested.Want, Callable[[Client], None]] = {
-            "status": self._send_status,
-            "attach": self._handle_attach,
-            "down": self._handle_down,
-            "replace": self._handle_replace,
-            "sleep": self._handle_sleep,
-            "wake": self._handle_wake,
-        }
         assert client.message is not None
         try:
             client.requested = requested.read(client.message, len(client.descriptors))
@@ -214,23 +201,36 @@ class Holder:
             summary = f"the holder '{self._name.name}' does not understand this request"
             self._clients.answer(client, refusal("HP452", summary, str(error)))
         else:
-            if self._is_present(client):
-                self._serve(client, handlers[client.request.want])
+            self._on_read(client)
         if client is not self._sleep_client:
             client.close_descriptors()
 
+    def _on_read(self, client: Client) -> None:
+        """Begin to do what a client requests, or to wait for it."""
+        handlers: Mapping[requested.Want, Callable[[Client], None]] = {
+            "status": self._send_status,
+            "family": self._handle_family,
+            "attach": self._handle_attach,
+            "down": self._handle_down,
+            "replace": self._handle_replace,
+            "sleep": self._handle_sleep,
+            "wake": self._handle_wake,
+        }
+        if self._is_present(client):
+            self._serve(client, handlers[client.request.want])
+
     def _serve(self, client: Client, handler: Callable[[Client], None]) -> None:
-        """Call a handler for a client. A bug in it ends this request, and not the holder with its memory."""
+        """Call a handler, which may refuse with a HeldError. A bug in it ends this request, and not the holder."""
         try:
             handler(client)
+        except HeldError as error:
+            self._clients.answer(client, refused(error.diagnostics[0]))
         except Exception as error:
             self._log.bug(error)
             client.generation = None
             if client in self._down_clients:
                 self._down_clients.remove(client)
-            summary = f"the holder '{self._name.name}' failed at this request: this is a bug in hipplan"
-            why = "".join(traceback.format_exception_only(error)).strip()
-            self._clients.answer(client, refusal(BUG, summary, why, "report the traceback in its log: hipplan ps"))
+            self._clients.answer(client, bug(self._name.name, error))
 
     def _is_present(self, client: Client) -> bool:
         """Whether a client still waits for what is about to begin; it is disconnected if it does not."""
@@ -290,18 +290,20 @@ class Holder:
             access = "r" if self._access == "r" else client.request.access
             if access == "plan" and not current.description["writable"]:
                 access = "r"
-            if current.gives_more(access):
-                if self._state == Replace.state:  # who replaces has not consented to lose what this client may write
-                    return
-                current.given = access
+            if current.gives_more(access) and self._state == Replace.state:
+                return  # who replaces has not consented to lose what this client may write
             self._attach(client, current, access)
 
     def _attach(self, client: Client, current: Generation, access: str) -> None:
-        client.generation, client.access = current, access
-        client.begin()
-        answer = {"made": current.description, "name": self._name.name, "generation": current.number}
-        answer |= {"pid": os.getpid(), "access": client.access, "allows": self._access}
-        self._clients.answer(client, answer, current.descriptors)
+        answer = current.described(self._name.name, access, client.request.sees)
+        client.attach(current, access)
+        answer |= {"name": self._name.name, "generation": current.number, "pid": os.getpid(), "access": access}
+        self._clients.answer(client, answer | {"allows": self._access}, current.descriptors)
+
+    def _handle_family(self, client: Client) -> None:
+        """Answer with the kind of runtime that made the memory, once there is any."""
+        if (current := self._generations.current) is not None:
+            self._clients.answer(client, {"family": current.description["family"]})
 
     def _handle_down(self, client: Client) -> None:
         request = client.request
@@ -336,7 +338,8 @@ class Holder:
         if self._accepts_change(client) and current is not None:
             command_line, program = request.command_line, current.description["program"]
             replaces = {"program": program, "given": current.given, "access": self._access, "lose": [*request.lose]}
-            self._start_task(client, lambda: Replace(self._generations, command_line, self._bytes_in_use(), replaces))
+            in_use_now = bytes_by_uuid(self._generations_in_use())
+            self._start_task(client, lambda: Replace(self._generations, command_line, in_use_now, replaces))
 
     def _handle_sleep(self, client: Client) -> None:
         request, current = client.request, self._generations.current
@@ -373,11 +376,11 @@ class Holder:
     def _handle_wake(self, client: Client) -> None:
         if not self._accepts_change(client):
             return
-        options = client.request.options
         if self._generations.backup is None:
             self._send_status(client)
         else:
-            self._start_task(client, lambda: wake_task(self._generations, self._bytes_in_use(), options))
+            in_use_now = bytes_by_uuid(self._generations_in_use())
+            self._start_task(client, lambda: wake_task(self._generations, in_use_now, client.request.options))
 
     # The end
 

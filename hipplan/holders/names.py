@@ -1,7 +1,8 @@
 """Names of holders: a name belongs to one process of a user, and leads to its sockets.
 
 A holder has the lock of its name (guard.py), and a socket, a lock file and a log in its user's folder. The kernel
-releases both locks when the process ends, so the name of a killed holder can be used at once.
+releases both locks when the process ends, so the name of a killed holder can be used at once. C programs find a holder
+with cpp/c/find_holder.cpp.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hipplan.holders.command_line import CommandLine, require_arguments
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP, HOST
 
-Want = Literal["status", "attach", "down", "replace", "sleep", "wake"]
+Want = Literal["status", "family", "attach", "down", "replace", "sleep", "wake"]
 TASKS = ("replace", "sleep", "wake")
 """Requests for which a filler may be started. They come with three streams for it."""
 WAIT_MAX_S = 86400.0
@@ -28,6 +28,8 @@ class Request:
     """For how many seconds the client waits without a sign of life."""
     access: str = ""
     """Of attach: plan, r or rw."""
+    sees: Message | None = None
+    """Of attach by a process without Python: what it sees, as rows_for_c.py reads it."""
     wait_s: float | None = 0.0
     """Of down and sleep: how many seconds to wait until other clients detach; None: without limit."""
     force: bool = False
@@ -49,7 +51,10 @@ def read(message: Message, descriptors: int) -> Request:
     if want in TASKS and descriptors != 3:
         raise ValueError("a request for a task comes with three streams")
     if want == "attach":
-        return Request(**every, access=_choice(message, "access", ("plan", "r", "rw")))
+        sees = message.get("sees")
+        if sees is not None and not isinstance(sees, dict):
+            raise ValueError("'sees' is an object")
+        return Request(**every, access=_choice(message, "access", ("plan", "r", "rw")), sees=sees)
     if want == "replace":
         return Request(**every, command_line=CommandLine.read(message), lose=_texts(message, "lose"))
     if want in ("down", "sleep"):

@@ -111,7 +111,7 @@ def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
     return MachineDevice(
         name=runtime.device_name(ordinal),
         arch=runtime.device_arch(ordinal) or None,
-        uuid=_uuid(runtime.device_uuid(ordinal)),
+        uuid=uuid_text(runtime.device_uuid(ordinal)),
         pci=pci or None,
         numa_node=next((device.numa_node for device in known), None) if chosen.kind == "sim" else _numa_node(pci),
         multiprocessors=runtime.device_attribute(ordinal, "multiprocessors") or None,
@@ -150,7 +150,7 @@ def _with_memory(runtime: _core.Runtime, ordinal: int, device: MachineDevice) ->
     return device.model_copy(update=measured)
 
 
-def _uuid(raw: bytes) -> str | None:
+def uuid_text(raw: bytes) -> str | None:
     """AMD's sixteen bytes are hexadecimal text, NVIDIA's are raw."""
     if not raw.strip(b"\0"):
         return None

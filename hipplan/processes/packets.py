@@ -2,7 +2,7 @@
 
 A message is a packet with its sizes, JSON in packets of 64 KiB, then descriptors, 253 a packet. Each packet of
 descriptors is acknowledged before the next is sent, so that few are in flight to a slow receiver. Signs of life may
-come before a message.
+come before a message. For C programs cpp/c/exchange.cpp does the same.
 """
 
 from __future__ import annotations

@@ -261,6 +261,12 @@ def import_of(
     )
 
 
+def of_other_family(name: str, made: str, here: str) -> Diagnostic:
+    """HP454: a process uses another kind of runtime than the one that made a holder's memory."""
+    why = f"the memory of '{name}' was made with the runtime {made}, and this is {here}"
+    return Diagnostic("HP454", "the runtimes are of different kinds", why=why)
+
+
 def _ordinal_here(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
     """The ordinal here of a device that another process sees; None if this one does not see it."""
     for key in ("uuid", "pci"):

@@ -96,6 +96,8 @@ def test_codes_used_in_the_source_are_in_the_table_and_the_other_way_round() -> 
         if file.name != "codes.py"
         for code in re.findall(r"\bHP[0-9]{3}\b", re.sub(r'""".*?"""', "", file.read_text(), flags=re.S))
     }
+    header = (source.parent / "cpp" / "c" / "hipplan.h").read_text()
+    used |= {f"HP{number}" for number in re.findall(r"HIPPLAN_\w+ = ([0-9]{3}),? ", header)}
 
     assert used == set(CODES)
 
