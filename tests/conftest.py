@@ -129,7 +129,7 @@ def keys_of(failures: Iterable[Any]) -> set[Key]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Of `-n auto`: twice as many processes as there are cores, if these are few, because a third of the time tests wait
+    """Of `-n auto`: twice as many processes as cores, if there are few, because a third of the time tests wait
     for processes that they have started."""
     cores = len(os.sched_getaffinity(0))
     return max(cores, min(2 * cores, 16))
