@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -162,7 +164,7 @@ def test_lost_says_why(held: Held, program: Program, plan: Path) -> None:
 def test_lost_of_a_holder_that_was_killed(held: Held, program: Program) -> None:
     process = held()["pid"]
     program.attach()
-    subprocess.run(["kill", "-9", str(process)], check=True)
+    os.kill(process, signal.SIGKILL)
     while program.do("lost") == ["no"]:
         pass
     assert program.do("lost") == ["ended"]
@@ -184,9 +186,9 @@ def test_a_holder_that_sleeps(held: Held, program: Program) -> None:
 
 def test_a_stopped_holder_is_waited_for_as_long_as_the_program_says(held: Held, program: Program) -> None:
     process = held()["pid"]
-    subprocess.run(["kill", "-STOP", str(process)], check=True)
+    os.kill(process, signal.SIGSTOP)
     code, text = program.text("attach", "w", "-", "-", "0.2")
-    subprocess.run(["kill", "-CONT", str(process)], check=True)
+    os.kill(process, signal.SIGCONT)
     assert code == 455 and "it gave no sign of life for 0.2 s" in text
 
 
