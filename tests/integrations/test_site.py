@@ -23,6 +23,7 @@ import pytest
 import hipplan
 from tests.conftest import ROOT
 from tests.integrations.test_pictures_in_a_browser import PATIENCE_MS, browser  # noqa: F401
+from tests.pauses import wait_until
 from tools.site import web_address
 
 
@@ -160,8 +161,15 @@ def test_search_finds_a_key_of_the_plan(browser: Any, address: str) -> None:  # 
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{address}/index.html")
-    page.locator(".md-search__input").fill("ManagedBuffer")
-    page.wait_for_selector('.md-search-result__link[href*="plan-reference.html"]', state="attached")
+    results = page.locator('.md-search-result__link[href*="plan-reference.html"]')
+
+    def is_found() -> bool:
+        for text in ("", "ManagedBuffer"):  # again, because the page does not hear what comes before its script has run
+            page.locator(".md-search__input").fill(text)
+        page.wait_for_timeout(200)
+        return bool(results.count())
+
+    wait_until(is_found, "a result of the search")
 
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
     page.close()
