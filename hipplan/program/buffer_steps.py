@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from hipplan.language.model import PinnedBuffer, RegisteredBuffer
+from hipplan.language.model import ByteRange, PinnedBuffer, RegisteredBuffer
 from hipplan.program import steps
 
 
@@ -27,12 +27,11 @@ def registered(
     )
 
 
-def range_of(part: object, whole: int) -> tuple[int, int]:
+def range_of(part: ByteRange | None, whole: int) -> tuple[int, int]:
     """(offset, size) in bytes of a range of a buffer."""
     if part is None:
         return 0, whole
-    at: int = part.at  # type: ignore[attr-defined]
-    return at, part.size or whole - at  # type: ignore[attr-defined]
+    return part.at, part.size or whole - part.at
 
 
 def pinned_flags(spec: PinnedBuffer) -> tuple[str, ...]:

@@ -59,13 +59,14 @@ def difference(
     renewed: names of objects to recreate although they do not differ. fills: the contents of new memory are steps of
     the change. unmaps: removed mappings are unmapped during the change, while that can be undone, not after it.
     """
-    short = None if renewed or fills or unmaps else _resized(old, new) or _regiven(old, new)
-    if short is not None:
-        return short
+    if not (renewed or fills or unmaps):
+        for short in (_resized, _regiven):
+            if (change := short(old, new)) is not None:
+                return change
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
-    change = _Comparison(part.old, part.new, renewed).result(fills, unmaps)
-    return change if part.new is new else replace(change, old=old, new=new, kept=AndEqual(change.kept, part), part=part)
+    found = _Comparison(part.old, part.new, renewed).result(fills, unmaps)
+    return found if part.new is new else replace(found, old=old, new=new, kept=AndEqual(found.kept, part), part=part)
 
 
 def from_nothing(new: Program) -> Difference:

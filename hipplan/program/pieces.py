@@ -88,7 +88,7 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
     if not renewed and not fills and _stays_even(old, planned):
         return difference(old, planned)
     findings = Findings()
-    new = planned if _stay_even(old, planned) else fitted(planned, findings, old)
+    new = planned if _needs_no_pieces(old, planned) else fitted(planned, findings, old)
     if findings.errors:
         raise MachineError(in_order(findings.all))
     if not concerned(planned.measured):
@@ -107,18 +107,19 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
 
 def _stays_even(old: Program, new: Program) -> bool:
     """Whether growing, shrinking or sealing leaves the mappings of each range that it touches with one size."""
-    if not concerned(new.measured) or old.evenness.in_pieces:
+    if not concerned(new.measured):
         return False
     if (given := new.given_since(old)) is not None:
-        return are_even(old, (step for name in given if isinstance(step := new.makers[name], Map)))
-    if not new.comes_from(old):
+        touched = [new.makers[name] for name in given]
+    elif new.comes_from(old):
+        stay = min(len(old.steps), len(new.steps))
+        touched = [*old.steps[stay:], *new.steps[stay:]]
+    else:
         return False
-    stay = min(len(old.steps), len(new.steps))
-    touched = (step for step in (*old.steps[stay:], *new.steps[stay:]) if isinstance(step, Map))
-    return all(old.evenness.sizes.get(step.reservation) == step.size for step in touched)
+    return are_even(old, (step for step in touched if isinstance(step, Map)))
 
 
-def _stay_even(old: Program, new: Program) -> bool:
+def _needs_no_pieces(old: Program, new: Program) -> bool:
     """Whether the mappings of each range have one size, which is the old one's where there was a range: then nothing is
     cut, and no range gets its rights in one call."""
     before = old.evenness.sizes

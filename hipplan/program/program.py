@@ -36,6 +36,8 @@ from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
 """Facts about all steps that every change needs."""
+_FACTS = (*_ALWAYS, "evenness", "rights", "numbers", "bindings", "contents")
+"""All that are carried on."""
 _THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
 
 NumberKey: TypeAlias = tuple[str, bool]
@@ -237,7 +239,6 @@ class Program(InNotebooks):
             slots=lambda: Layered(self.slots).without(made),
             owners=lambda: Layered(self.owners).without(owners_of(gone, self.owners)),
             taken=lambda: sums(self.taken, taken_by(gone, self.measured), -1),
-            evenness=lambda: self.evenness,
             rights=lambda: Layered(self.rights).without(rights_by_mapping(gone)),
             numbers=lambda: Layered(self.numbers).without(numbers_of(gone)),
         )
@@ -255,12 +256,9 @@ class Program(InNotebooks):
         new._carry_on(
             self,
             makers=lambda: Layered(self.makers).with_changed({step.name: step for step in other if step.makes}),
-            slots=lambda: self.slots,
             owners=lambda: Layered(self.owners).with_changed(owners_of(other, self.owners)),
             taken=lambda: sums(sums(self.taken, taken_by(were, self.measured), -1), taken_by(other, self.measured), 1),
-            evenness=lambda: self.evenness,
             rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)),
-            numbers=lambda: self.numbers,
         )
         return new
 
@@ -270,16 +268,7 @@ class Program(InNotebooks):
         numbered = {self.numbers[number_key(step)]: step for step in other}
         new = replace(self, steps=Series(self.steps).with_changed(numbered), **fields)
         vars(new)["_given"] = weakref.ref(self), tuple(numbered[number].name for number in sorted(numbered))
-        new._carry_on(
-            self,
-            makers=lambda: self.makers,
-            slots=lambda: self.slots,
-            owners=lambda: self.owners,
-            taken=lambda: self.taken,
-            evenness=lambda: self.evenness,
-            rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)),
-            numbers=lambda: self.numbers,
-        )
+        new._carry_on(self, rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)))
         return new
 
     def given_since(self, other: Program) -> tuple[str, ...] | None:
@@ -288,11 +277,12 @@ class Program(InNotebooks):
         return names if before is not None and before() is other else None
 
     def _carry_on(self, before: Program, **made: Callable[[], Any]) -> None:
-        """Take over what is known of the program before. made: makes each fact of this program: those that every change
-        needs, and others which that one has."""
+        """Take over what is known of the program before: the facts that every change needs, and others which that one
+        has. made: makes those that differ."""
         known = vars(before).keys() | _ALWAYS
-        vars(self).update({name: make() for name, make in made.items() if name in known})
-        vars(self).update({name: getattr(before, name) for name in ("bindings", "contents") if name in known})
+        for name in _FACTS:
+            if name in known:
+                vars(self)[name] = made[name]() if name in made else getattr(before, name)
 
     def comes_from(self, other: Program) -> bool:
         """Whether grown() or shrunk() of that program has made this one."""
