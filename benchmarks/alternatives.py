@@ -15,6 +15,7 @@ from typing import Any
 from common import MIB, Variant, arguments, both, keep, linked, opened, plain, side_by_side, table, timed
 
 from hipplan.language.loader import load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import Chosen
@@ -32,7 +33,7 @@ def ours(chosen: Chosen, devices: int, handles: int, check: bool) -> Variant:
         },
     }
     program = prepare(load(plan), chosen, None)
-    return both(lambda: run(program, chosen.runtime, check=check), lambda layout: layout.close())
+    return both(lambda: run(program, chosen.runtime, Options(check=check)), lambda layout: layout.close())
 
 
 def our_buffers(chosen: Chosen, devices: int) -> Variant:
@@ -43,7 +44,7 @@ def our_buffers(chosen: Chosen, devices: int) -> Variant:
         "buffers": {"b": {"kind": "device", "device": "gpu.0", "size": SIZE, "count": COUNT}},
     }
     program = prepare(load(plan), chosen, None)
-    return both(lambda: run(program, chosen.runtime, check=False), lambda layout: layout.close())
+    return both(lambda: run(program, chosen.runtime, Options(check=False)), lambda layout: layout.close())
 
 
 def cuda_core(devices: int) -> Variant:

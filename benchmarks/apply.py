@@ -20,6 +20,7 @@ from common import MIB, Ratio, arguments, keep, linked, opened, plain, positive,
 
 import hipplan
 from hipplan.language.loader import load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import Chosen
@@ -44,7 +45,7 @@ def plan(count: int, devices: int) -> dict[str, Any]:
 
 def cycle(program: Program, chosen: Chosen, check: bool) -> Mapping[str, float]:
     started = time.perf_counter()
-    layout = run(program, chosen.runtime, check=check)
+    layout = run(program, chosen.runtime, Options(check=check))
     applied = time.perf_counter()
     layout.close()
     return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}

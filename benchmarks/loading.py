@@ -35,6 +35,7 @@ from hipplan.language.checkpoints import plan_of
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.layout.mover import Callbacks, Mover
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
@@ -295,7 +296,7 @@ def remapping(chosen: Chosen, size: int, rounds: int, folder: Path) -> dict[str,
     size = size // (2 * MIB) * 2 * MIB or 2 * MIB
     document = {"hipplan": 1, "regions": {"r": {"size": size}}}
     program = prepare(load(document), chosen, None)
-    with run(program, chosen.runtime, record=Recorder(record)) as layout, ExitStack() as made:
+    with run(program, chosen.runtime, Options(record=Recorder(record))) as layout, ExitStack() as made:
         other = made.enter_context(driver.device_memory(0, size))
         stream = made.enter_context(driver.stream(0))
 

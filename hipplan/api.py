@@ -10,19 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
+from hipplan.layout.assembly import target
 from hipplan.layout.bound import bindings_for
 from hipplan.layout.layout import Layout
-from hipplan.layout.mover import OnBytes
-from hipplan.layout.prepare import prepare, with_others
+from hipplan.layout.options import OnBytes, OnStep, Options
+from hipplan.layout.prepare import with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
-from hipplan.layout.transaction import OnStep
 from hipplan.machines.machine import Machine
-from hipplan.machines.profiles import load_machine
-from hipplan.machines.runtimes import Chosen, choose
 from hipplan.processes.verifying import answer_in_thread
-from hipplan.program.lock import Locked, sizes_of
-from hipplan.program.program import Program
 
 if TYPE_CHECKING:
     from hipplan.ranks.agreement import Ranks
@@ -74,18 +70,19 @@ def apply(
     ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
         known = loaded(plan, vars, None if agreement is None else agreement.rank)
-        profile = None if machine is None else load_machine(machine)
-        lock = None if locked is None else Locked(locked)
         with recording(record, known, locked=locked) as recorder:
             passed = bindings_for(known, bind)
-            chosen = choose(runtime, profile)
-            program = _prepared(known, chosen, profile, lock)
+            where = target(runtime, machine, locked)
+            native, notice = where.chosen.runtime, where.chosen.notice
+            program, of_lock = where.program(known)
+            for text in filter(None, (notice, of_lock)):
+                log.warning("%s", text)
             if agreement is not None:
-                program = with_others(program, partial(agreement.meet, runtime=chosen.runtime))
-            layout = run(
-                program, chosen.runtime, bind=passed, on_step=on_step, on_bytes=on_bytes, check=verify,
-                notice=chosen.notice, record=recorder, together=agreement, ranks=ranks,
-            )  # fmt: skip
+                program = with_others(program, partial(agreement.meet, runtime=native))
+            options = Options(
+                bind=passed, on_step=on_step, on_bytes=on_bytes, check=verify, record=recorder, together=agreement
+            )
+            layout = run(program, native, options, notice=notice, ranks=ranks)
     if answer:
         answer_in_thread(layout)
     return layout
@@ -95,15 +92,3 @@ def _ranks(group: Group, timeout: float) -> Ranks:
     from hipplan.ranks.agreement import Ranks  # which an apply by itself need not wait for
 
     return Ranks(group, timeout)
-
-
-def _prepared(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None) -> Program:
-    """The program for this machine, and in the log what is to be said of it."""
-    program = prepare(plan, chosen, profile, sizes=sizes_of(lock))
-    notices = [chosen.notice]
-    if lock is not None:
-        program = lock.hold(program, profile)
-        notices.append(lock.notice(program, profile))
-    for notice in filter(None, notices):
-        log.warning("%s", notice)
-    return program

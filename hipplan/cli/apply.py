@@ -137,26 +137,21 @@ def _prepared(
     ranks: Ranks | None,
     agreement: Agreement | None,
 ) -> int:
-    from hipplan.layout.prepare import prepare, with_others
+    from hipplan.layout.assembly import target
+    from hipplan.layout.prepare import with_others
     from hipplan.layout.record import recording
-    from hipplan.machines.profiles import load_machine
-    from hipplan.machines.runtimes import choose
-    from hipplan.program.lock import Locked, sizes_of
 
     plan = load_plan(source_of(given.file), given, None if agreement is None else agreement.rank)
     not_over(written, *plan.files)
-    profile = load_machine(given.machine) if given.machine else None
-    lock = None if given.locked is None else Locked(given.locked)
     with (
         recording(given.record, plan, locked=given.locked, anonymous=given.anonymous) as record,
         at_end(partial(_record_end, record, plan)),
     ):
-        chosen = choose(given.runtime, profile)
+        where = target(given.runtime, given.machine, given.locked)
+        chosen = where.chosen
         print_notice(chosen.notice)
-        program = prepare(plan, chosen, profile, sizes=sizes_of(lock))
-        if lock is not None:
-            program = lock.hold(program, profile)
-            print_notice(lock.notice(program, profile))
+        program, of_lock = where.program(plan)
+        print_notice(of_lock)
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         if agreement is not None:
@@ -183,6 +178,7 @@ def _apply(
     ranks: Ranks | None,
     agreement: Agreement | None,
 ) -> int:
+    from hipplan.layout.options import Options
     from hipplan.layout.run import run as apply
     from hipplan.layout.undo import hurry
 
@@ -199,17 +195,14 @@ def _apply(
                     interrupts.check()
                     bars.bytes("filling memory", done, total)
 
-                layout = apply(
-                    program,
-                    chosen.runtime,
+                options = Options(
                     on_progress=progressed,
                     on_bytes=moved,
                     check=given.verify,
-                    notice=chosen.notice,
                     record=record,
                     together=None if agreement is None else _Interruptible(agreement, interrupts),
-                    ranks=ranks,
                 )
+                layout = apply(program, chosen.runtime, options, notice=chosen.notice, ranks=ranks)
         except Interrupted as interrupted:
             if agreement is not None:
                 agreement.fail(interrupted)

@@ -53,19 +53,15 @@ def run(given: Namespace) -> int:
 def _work(given: Namespace, holder: HolderConnection) -> Callable[..., None]:
     """The task that the holder requests, as a function of on_progress and on_bytes."""
     from hipplan.holders.filler import fill, program_to_hold, restore, save
-    from hipplan.machines.profiles import load_machine
-    from hipplan.machines.runtimes import choose
-    from hipplan.program.lock import Locked
+    from hipplan.layout.assembly import target
 
     plan = load_plan(source_of(given.file), given) if holder.task == "fill" else None
-    profile = load_machine(given.machine) if given.machine else None
-    lock = None if given.locked is None or plan is None else Locked(given.locked)
-    chosen = choose(given.runtime, profile)
-    print_notice(chosen.notice)
+    where = target(given.runtime, given.machine, None if plan is None else given.locked)
+    print_notice(where.chosen.notice)
     if plan is None:
-        return partial(save if holder.task == "save" else restore, chosen, holder)
-    program = program_to_hold(plan, chosen, profile, lock, holder.beside, holder.sizes_kept(plan))
+        return partial(save if holder.task == "save" else restore, where.chosen, holder)
+    program = program_to_hold(plan, where, holder.beside, holder.sizes_kept(plan))
     holder.require_same_plan(program)
     holder.require_consent(program)
     show_warnings(program.warnings, given)
-    return partial(fill, program, chosen, holder, locked=lock is not None)
+    return partial(fill, program, where.chosen, holder, locked=where.lock is not None)

@@ -15,9 +15,9 @@ from hipplan.holders import names
 from hipplan.holders.clients import REPLACED
 from hipplan.holders.requests import ANSWER_S, no_answer, send_request
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import OnStep, Options
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
-from hipplan.layout.transaction import OnStep
 from hipplan.machines.discover import discover
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import choose
@@ -118,10 +118,8 @@ def attach(
         bind = dict(zip(allocations, descriptors, strict=True))
         recorder = None if record is None else Recorder(record)
         try:
-            layout = run(
-                program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice,
-                record=recorder, holder=attachment,
-            )  # fmt: skip
+            options = Options(bind=bind, on_step=on_step, check=verify, record=recorder)
+            layout = run(program, chosen.runtime, options, notice=chosen.notice, holder=attachment)
         except ApplyError as error:
             raise _with_hint(error) from None
     if answer:

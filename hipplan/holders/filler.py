@@ -25,23 +25,21 @@ from hipplan.errors import (
 )
 from hipplan.holders.tasks import FILL, RESTORE, SAVE
 from hipplan.language.loader import LoadedPlan
+from hipplan.layout.assembly import Target
 from hipplan.layout.layout import Layout
-from hipplan.layout.prepare import prepare
+from hipplan.layout.options import OnBytes, OnProgress, Options
 from hipplan.layout.run import run
 from hipplan.machines.discover import discover
 from hipplan.machines.host import memory_available
-from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Connection, Gone, Late, Message, Received, TooLong
 from hipplan.program import held, held_bytes, held_losses, open_sizes, written
 from hipplan.program.content_steps import written_by
-from hipplan.program.lock import Locked, sizes_of
 from hipplan.program.program import Program
 from hipplan.units import about_size
 
 log = logging.getLogger("hipplan")
 
-OnProgress = Callable[[int, int], None]
 SEND_S = 60.0
 """How long the holder may take to send its request, or to read a message."""
 _PROGRESS_EVERY_S = 0.05
@@ -148,20 +146,15 @@ def _not_understood(why: str) -> HeldError:
 
 
 def program_to_hold(
-    plan: LoadedPlan,
-    chosen: Chosen,
-    profile: Machine | None,
-    lock: Locked | None,
-    beside: Mapping[str, int],
-    kept: open_sizes.Sizes = open_sizes.NONE_KNOWN,
+    plan: LoadedPlan, where: Target, beside: Mapping[str, int], kept: open_sizes.Sizes = open_sizes.NONE_KNOWN
 ) -> Program:
     """Compile a plan into a program that a holder can hold.
 
     beside: bytes that other generations of the holder use, by UUID of a device. kept: as of sizes_kept().
     Raises PlanError, MachineError.
     """
-    program = prepare(plan, chosen, profile, beside, {**kept, **sizes_of(lock)})
-    return held.holdable(program if lock is None else lock.hold(program, profile))
+    program, _ = where.program(plan, beside, kept)
+    return held.holdable(program)
 
 
 def fill(
@@ -171,7 +164,7 @@ def fill(
     *,
     locked: bool,
     on_progress: OnProgress,
-    on_bytes: OnProgress,
+    on_bytes: OnBytes,
 ) -> None:
     """Apply and fill a program, send its descriptors to the holder, and close the layout in this process.
 
@@ -189,7 +182,9 @@ def fill(
         on_bytes(done, total)
 
     def apply(program: Program) -> Layout:
-        return run(program, chosen.runtime, notice=chosen.notice, on_progress=report_step, on_bytes=report_bytes)
+        return run(
+            program, chosen.runtime, Options(on_progress=report_step, on_bytes=report_bytes), notice=chosen.notice
+        )
 
     try:
         layout = apply(program if locked else held.with_addresses(program))
@@ -200,7 +195,7 @@ def fill(
     _close_after(layout, lambda: _hand_over(layout, chosen, holder))
 
 
-def save(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
+def save(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, on_bytes: OnBytes) -> None:
     """Write the bytes of the holder's allocations into files; the request has descriptors of both.
 
     Raises MachineError (HP303) before it moves bytes, else as fill().
@@ -216,7 +211,7 @@ def save(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, o
     holder.send({"saved": size})
 
 
-def restore(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, on_bytes: OnProgress) -> None:
+def restore(chosen: Chosen, holder: HolderConnection, *, on_progress: OnProgress, on_bytes: OnBytes) -> None:
     """Create the allocations again, with the bytes of the files that came with the request, and send their descriptors.
 
     Raises ApplyError (HP442) before it creates an allocation, else as fill().
@@ -247,14 +242,15 @@ def _run(
     chosen: Chosen,
     holder: HolderConnection,
     on_progress: OnProgress,
-    on_bytes: OnProgress,
+    on_bytes: OnBytes,
     bind: Mapping[str, int] | None = None,
 ) -> Layout:
     def report_bytes(done: int, total: int) -> None:
         holder.send_progress(done, total)
         on_bytes(done, total)
 
-    return run(program, chosen.runtime, bind=bind, notice=chosen.notice, on_progress=on_progress, on_bytes=report_bytes)
+    options = Options(bind=bind, on_progress=on_progress, on_bytes=report_bytes)
+    return run(program, chosen.runtime, options, notice=chosen.notice)
 
 
 def _close_after(layout: Layout, hand_over: Callable[[], None]) -> None:

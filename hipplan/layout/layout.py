@@ -18,13 +18,12 @@ from hipplan.layout import open_layouts, sleeping, update
 from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
-from hipplan.layout.mover import OnBytes
 from hipplan.layout.moving import MovesBytes
+from hipplan.layout.options import OnBytes, OnStep, Options
 from hipplan.layout.sharing import export
 from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.tensors import Convert, tensors_of
 from hipplan.layout.torchpool import Threads, TorchPool
-from hipplan.layout.transaction import OnStep
 from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
@@ -158,9 +157,8 @@ class Layout(MovesBytes, InNotebooks):
         wanted = Wanted(plan, vars, sleeping.listed(lose), bind)
         self._holding.require_open()
         with self._holding.turn.taken():
-            return update.change(
-                self._holding, "update", wanted.change, lose=wanted.lose, bind=bind, on_step=on_step, check=verify
-            )
+            options = Options(bind=bind, on_step=on_step, check=verify)
+            return update.change(self._holding, "update", wanted.change, lose=wanted.lose, options=options)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.

@@ -13,14 +13,12 @@ from hipplan.files.output import replacing, unwritten
 from hipplan.files.private import PrivateFile
 from hipplan.files.tensorfiles import Files, Rows
 from hipplan.layout.copies import Checksums, Copies
+from hipplan.layout.options import OnBytes
 from hipplan.layout.state import State
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
 from hipplan.program.contents import lanes_of, staging_name, stream_name
 from hipplan.program.sleeping_bytes import plan_name_of
 from hipplan.program.steps import CPU_ORDINAL
-
-OnBytes = Callable[[int, int], None]
-"""Called every 25 ms while bytes are moved, with (bytes done, bytes in total). Its exception stops the work."""
 
 
 class Callbacks:

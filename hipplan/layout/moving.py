@@ -9,8 +9,8 @@ from typing import Any, overload
 
 from hipplan import _core
 from hipplan.layout import arrays, sleeping
-from hipplan.layout.mover import OnBytes
 from hipplan.layout.of_rank import InGroup
+from hipplan.layout.options import OnBytes
 from hipplan.layout.streams import Stream
 from hipplan.layout.transfer import Transfer
 from hipplan.layout.transfers import Moves

@@ -18,7 +18,7 @@ from hipplan.files.places import Place
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
-from hipplan.layout.mover import OnBytes
+from hipplan.layout.options import OnBytes, Options
 from hipplan.layout.probe import frees_at_once
 from hipplan.layout.state import State
 from hipplan.machines.family import family_of
@@ -88,7 +88,7 @@ def sleep(
     if on_map is not None:
         holding.on_map[wanted] = on_map
     try:
-        return update.change(holding, "sleep", find_change, on_bytes=on_bytes, force=how.force)
+        return update.change(holding, "sleep", find_change, options=Options(on_bytes=on_bytes, force=how.force))
     except BaseException as error:
         if not any(holding.state.program.sleeps(name) for name in wanted):
             holding.on_map.pop(wanted, None)
@@ -131,7 +131,7 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
         return difference
 
     try:
-        return update.change(holding, "wake", find_change, on_bytes=on_bytes)
+        return update.change(holding, "wake", find_change, options=Options(on_bytes=on_bytes))
     finally:
         _call_on_map(holding)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, NoReturn
@@ -18,11 +18,12 @@ from typing import Any, NoReturn
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
 from hipplan.files.tensorfiles import Files
-from hipplan.layout.bound import Bound, bound, still_needed
+from hipplan.layout.bound import Bound, bindings, bound, still_needed
 from hipplan.layout.checks import Check
 from hipplan.layout.failures import hint_for, mismatch, reasons_of, taken
 from hipplan.layout.leases import in_use
-from hipplan.layout.mover import Callbacks, Mover, OnBytes
+from hipplan.layout.mover import Callbacks, Mover
+from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.peer_links import require_closed
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
@@ -36,11 +37,6 @@ from hipplan.program.openings import rights_to_read_back
 from hipplan.program.rows import ChangeRows
 from hipplan.program.steps import CreateAllocation, Step
 
-OnStep = Callable[[int, Step], None]
-"""Called before each step with its number from 0. An exception in it rolls back. With it, steps run one by one."""
-OnProgress = Callable[[int, int], None]
-"""Called every few milliseconds with the number of steps done and of all steps. An exception in it rolls back."""
-
 
 class Transaction:
     """One change of a layout: prepare(), then commit() or roll_back(); run() does all of it.
@@ -48,37 +44,14 @@ class Transaction:
     If it is interrupted, it is rolled back when it is dropped, at the latest.
     """
 
-    def __init__(
-        self,
-        holdings: _core.Holdings,
-        change: Difference,
-        *,
-        bind: Mapping[str, Any] | None = None,
-        on_step: OnStep | None = None,
-        on_progress: OnProgress | None = None,
-        on_bytes: OnBytes | None = None,
-        check: bool = True,
-        record: Recorder | None = None,
-        together: Together | None = None,
-        force: bool = False,
-    ) -> None:
-        """bind: what the caller passes by name, besides what it passed before. together: other ranks, which make the
-        same change: descriptors come from them, and the decision is that of all. force: memory with views may be
-        removed, too.
-        """
+    def __init__(self, holdings: _core.Holdings, change: Difference, options: Options = DEFAULT) -> None:
         self.holdings = holdings
         self.change = change
         self.old: State = holdings.state
         self.retries = 0
         """Calls that were repeated because the driver returned NotReady."""
-        self._bindings = still_needed({**self.old.bindings, **(bind or {})}, change.new)
-        self._on_step = on_step
-        self._on_progress = on_progress
-        self._on_bytes = on_bytes
-        self._check = check
-        self._record = record
-        self._together = together
-        self._force = force
+        self._bindings = still_needed({**self.old.bindings, **bindings(options.bind)}, change.new)
+        self._options = options
         self._number = 0
         """The number of the running step, from 0."""
         self._step: Step | None = None
@@ -105,8 +78,8 @@ class Transaction:
                 self.prepare()
             finally:
                 self.retries = _core.thread_retries() - before
-            if self._together is not None:
-                decide_together(self._together, self._decide)
+            if self._options.together is not None:
+                decide_together(self._options.together, self._decide)
             undone = self.commit()
         except GroupInDoubt as doubt:
             doubt.undo = self.roll_back
@@ -140,10 +113,10 @@ class Transaction:
         rows = self._begin(altering)
         if change.links:
             self._advance(change.links)
-            if self._check:
+            if self._options.check:
                 self._read_back(rights_to_read_back(change), state=old)
         self._add(change.additions)
-        if self._check and (change.additions or not altering):
+        if self._options.check and (change.additions or not altering):
             made = replace(change.filling, steps=change.additions) if old.program.steps else change.filling
             self._read_back(made, None if altering or change.seals or change.links else rows)
 
@@ -155,16 +128,16 @@ class Transaction:
                 self._step = next(step for step in change.changes if isinstance(step, TakeOut))
                 wait_until_idle(old.runtime, change.devices_of_both)
             self._advance(altering)
-            if self._check:
+            if self._options.check:
                 self._read_back(replace(change.filling, steps=change.to_read_back(change.filling)))
 
     def _add(self, steps: Sequence[Step]) -> None:
         """Make new objects: this rank's own, then memory of other ranks."""
-        if self._together is None:
+        if self._options.together is None:
             self._advance(steps)
             return
-        placed, own, imports, rest = in_order(steps, self._together)
-        self._place(placed, self._together)
+        placed, own, imports, rest = in_order(steps, self._options.together)
+        self._place(placed, self._options.together)
         self._advance(own)
         making, slots = _core.Snapshot(self._started), self.change.new.slots
         owned = {step.name: step for step in self.change.new.steps if isinstance(step, CreateAllocation)}
@@ -173,7 +146,7 @@ class Transaction:
             self._step = owned[name]  # for the error if the driver refuses it
             return making.share(slots[name])
 
-        with memory_of_others(self._together, imports, share) as came:
+        with memory_of_others(self._options.together, imports, share) as came:
             if came:
                 numbers = {step.name: number for number, step in enumerate(steps, len(self.change.links))}
                 self._started.bind({**self._bound, **{numbers[name]: (given, 0) for name, given in came.items()}})
@@ -193,7 +166,7 @@ class Transaction:
         change = self.change
         if change.seals:
             self._advance(change.seals)
-            if self._check:
+            if self._options.check:
                 touched = replace(change.new, steps=change.to_read_back(change.new))
                 self._read_back(touched if self.old.program.steps else change.new)
 
@@ -219,7 +192,7 @@ class Transaction:
         return undone
 
     def _free_retired(self, devices: Mapping[str, int]) -> Undone:
-        undone = free_retired(self.holdings.retired, self._record)
+        undone = free_retired(self.holdings.retired, self._options.record)
         self._wait_for(devices)
         return undone
 
@@ -246,7 +219,7 @@ class Transaction:
         """Pass the rows of all steps to native code."""
         change, holdings = self.change, self.holdings
         self._wait_for(change.devices_of_both)
-        slots, timed = len(change.new.slots), self._record is not None
+        slots, timed = len(change.new.slots), self._options.record is not None
         if altering or change.seals or self.old.program.steps:
             made = ChangeRows(change.new, self.old.program, change.about.new.owners)
             parts = (change.links, change.additions, altering, change.seals)
@@ -257,7 +230,7 @@ class Transaction:
         else:
             rows = native_rows(change.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
-        if holders := self._change.bar(self._force):
+        if holders := self._change.bar(self._options.force):
             raise LayoutInUse(in_use(holders, "first delete the arrays and tensors made from it"))
         if change.new.bindings:
             gone = {step.name for step in change.gone}
@@ -276,7 +249,7 @@ class Transaction:
             self._call_on_step(None if change.searching else steps[done - begin])
             failure: BaseException | None = None
             try:
-                change.advance(end if self._on_step is None else done + 1, gives_up)
+                change.advance(end if self._options.on_step is None else done + 1, gives_up)
             except BaseException as error:
                 failure = error
                 if change.failed:
@@ -286,8 +259,8 @@ class Transaction:
                 raise
             finally:
                 self._number = first + change.done - begin
-                if self._record is not None:
-                    self._record_steps(self._record, steps[done - begin : change.done - begin], done, failure)
+                if self._options.record is not None:
+                    self._record_steps(self._options.record, steps[done - begin : change.done - begin], done, failure)
                 del failure  # see _raise_undone
         self._step = None
 
@@ -303,13 +276,13 @@ class Transaction:
         began = monotonic_ns()
         self._checks = checks = verify(state or self._state, program, rows)
         wrong = checks.mismatches()
-        if self._record is not None:
-            self._record.verified(len(checks), wrong, began)
+        if self._options.record is not None:
+            self._options.record.verified(len(checks), wrong, began)
         if wrong:
             raise ApplyError([mismatch(check) for check in wrong])
 
     def _fill(self, files: Files) -> None:
-        mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old, self._copies)
+        mover = Mover(self._state, files, self._options.on_bytes, self._callbacks, self.old, self._copies)
         for step in self.change.contents:
             self._call_on_step(step)
             self._step = step
@@ -321,20 +294,20 @@ class Transaction:
                 failure = error
                 raise
             finally:
-                if self._record is not None:
+                if self._options.record is not None:
                     took, again = monotonic_ns() - began, _core.thread_retries() - retries
-                    self._record.step(step, began, took, again, failure)
+                    self._options.record.step(step, began, took, again, failure)
                 del failure
             self._number += 1
         self._step = None
 
     def _call_on_step(self, step: Step | None) -> None:
         """Call on_step and other observers before a step. None: in the middle of one. Raises what they raise."""
-        if self._on_progress is not None:
-            self._callbacks.call(self._on_progress, self._number, self._total)
-        if self._on_step is not None and step is not None:
+        if self._options.on_progress is not None:
+            self._callbacks.call(self._options.on_progress, self._number, self._total)
+        if self._options.on_step is not None and step is not None:
             self._step = step
-            self._callbacks.call(self._on_step, self._number, step)
+            self._callbacks.call(self._options.on_step, self._number, step)
 
     def _stopped(self, error: BaseException) -> NoReturn:
         """Roll back, unless native code has decided already."""
@@ -346,8 +319,8 @@ class Transaction:
                 raise error
             if isinstance(error, _core.HipError):
                 self._hint = hint_for(error, self._step, self.old.runtime)
-            if self._record is not None and not isinstance(error, PlacesTaken):
-                self._record.failed(error)
+            if self._options.record is not None and not isinstance(error, PlacesTaken):
+                self._options.record.failed(error)
             undone = self.roll_back()
             if isinstance(error, PlacesTaken):
                 undone.raise_failures()

@@ -17,7 +17,8 @@ from hipplan.files.dtypes import BY_NAME, BYTE
 from hipplan.files.tensorfiles import Files
 from hipplan.layout import arrays
 from hipplan.layout.holding import Holding
-from hipplan.layout.mover import Callbacks, Mover, OnBytes
+from hipplan.layout.mover import Callbacks, Mover
+from hipplan.layout.options import OnBytes
 from hipplan.layout.streams import Stream
 from hipplan.layout.transfer import Transfer
 from hipplan.layout.update import make_lanes

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from hipplan.errors import GroupInDoubt, LayoutInUse
-from hipplan.layout.bound import bindings
 from hipplan.layout.holding import Agreement, Holding
-from hipplan.layout.mover import OnBytes
+from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
-from hipplan.layout.transaction import OnStep, Transaction
+from hipplan.layout.transaction import Transaction
 from hipplan.layout.undo import free_retired
 from hipplan.program import consent, contents, extend, patterns, peak, pieces, resize, sealing
 from hipplan.program.alterations import refuse
@@ -37,18 +36,14 @@ def change(
     find_change: Callable[[State, Meet], Difference],
     *,
     lose: Sequence[str] | None = None,
-    bind: Mapping[str, Any] | None = None,
-    on_step: OnStep | None = None,
-    on_bytes: OnBytes | None = None,
-    check: bool = True,
-    force: bool = False,
+    options: Options = DEFAULT,
 ) -> Difference:
     """Changes the layout, after waiting for a change in another thread.
 
     call: the name of the call that all ranks of the layout's group make; empty: this rank makes it alone. find_change:
     returns the change from the current state; its second argument adds memory of other ranks to a program. lose: what
-    it may lose, equal in all ranks; None: anything, because the call itself says what goes. force: frees memory that
-    has views.
+    it may lose, equal in all ranks; None: anything, because the call itself says what goes. options: those of the
+    caller; the layout's record and ranks are added.
 
     Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but an
     object could not be freed; in a group also GroupError and GroupInDoubt.
@@ -70,19 +65,10 @@ def change(
         record = None if difference.empty else holding.record
         if record is not None:
             record.changed(difference.in_a_line())
+        complete = replace(options, record=record, together=agreement)
 
         def make(difference: Difference) -> Transaction:
-            return Transaction(
-                holding.native,
-                difference,
-                bind=bindings(bind),
-                on_step=on_step,
-                on_bytes=on_bytes,
-                check=check,
-                record=record,
-                together=agreement,
-                force=force,
-            )
+            return Transaction(holding.native, difference, complete)
 
         return _watched(holding, difference, lambda: carried_out(difference, make, agreement).change)
 

@@ -10,6 +10,7 @@ from typing import Any
 from hipplan import _core
 from hipplan.language.loader import LoadedPlan, load
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.machine import Machine
@@ -54,7 +55,7 @@ def first_touches(
         for place, ordinal in _places(prepare(plan, chosen, profile).devices):
             look(f"first touch of {name} by {place}")
             calls: list[Callable[[], float]] = [
-                partial(_touched, lambda: run(program, chosen.runtime, check=False), name, spec.size, ordinal)  # noqa: B023
+                partial(_touched, lambda: run(program, chosen.runtime, Options(check=False)), name, spec.size, ordinal)  # noqa: B023
             ]
             with plain_buffers(chosen, (ordinal, ordinal), spec.size) as plain:
                 if plain is not None:

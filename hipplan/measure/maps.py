@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hipplan.language.loader import LoadedPlan, load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
@@ -63,7 +64,7 @@ def maps(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, repeats: int
     for number in range(min(repeats, MAPS) + 1):
         for which, of in enumerate((program, ordinary)):
             times = _Times()
-            layout = run(of, chosen.runtime, check=False, record=times)
+            layout = run(of, chosen.runtime, Options(check=False, record=times))
             freed = seconds_of(layout.close)
             if number:  # the first ones warm up
                 making[which].append(sum(times.calls.values()) / 1e9)

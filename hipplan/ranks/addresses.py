@@ -8,6 +8,7 @@ from itertools import chain
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.processes.packets import Message
@@ -92,5 +93,5 @@ def _rooms(size: int, program: Program, runtime: _core.Runtime) -> list[int]:
     """Where the driver puts ranges of `size` bytes, beside each other. They are freed again."""
     step = Reserve(name="", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
     steps = tuple(replace(step, name=f"room{n}") for n in range(ROOMS))
-    with run(replace(program.nothing, steps=steps, shared={}, parts={}), runtime, check=False) as layout:
+    with run(replace(program.nothing, steps=steps, shared={}, parts={}), runtime, Options(check=False)) as layout:
         return [layout[step.name].address for step in steps]

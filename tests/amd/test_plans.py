@@ -18,6 +18,7 @@ from hipplan.errors import ApplyError, MachineError
 from hipplan.language.loader import LoadedPlan, load
 from hipplan.layout.bound import still_needed
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
@@ -100,11 +101,11 @@ def test_a_plan_works_each_time(
         pytest.skip(str(error.diagnostics[0].summary))
     made = refused = 0
     with bound(machine) as bind:
-        with run(program, machine.runtime, bind=bind) as layout:
+        with run(program, machine.runtime, Options(bind=bind)) as layout:
             changed(layout)  # what the library keeps for itself it takes now
         before = Held.by(machine)
         for _ in range(TIMES):
-            with run(program, machine.runtime, bind=bind) as layout:
+            with run(program, machine.runtime, Options(bind=bind)) as layout:
                 assert layout.drift() == []
                 both = changed(layout)
                 made, refused = made + both[0], refused + both[1]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.program import steps
 from hipplan.program.contents import STAGING
@@ -42,7 +43,7 @@ class Change(Phase):
 
     def begin(self) -> Layout:
         self.others = self.sim.alive()
-        layout = run(self.program, self.sim.runtime, bind=self.bind)
+        layout = run(self.program, self.sim.runtime, Options(bind=self.bind))
         self.written = {address: number % 251 + 1 for number, (_, address) in enumerate(writable(layout))}
         for address, value in self.written.items():
             self.sim.fill(address, value, PATTERN_BYTES)

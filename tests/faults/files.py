@@ -21,6 +21,7 @@ import hipplan
 from hipplan.errors import HipplanError, RecordError
 from hipplan.files.output import write_document
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine
@@ -195,7 +196,7 @@ class Record(Act):
     def act(self) -> None:
         recorder = Recorder(file)
         self.begun = True
-        run(OfLayout.program, sim.runtime, record=recorder).close()
+        run(OfLayout.program, sim.runtime, Options(record=recorder)).close()
 
     def wrong(self, failed: bool) -> Iterator[str]:
         if failed and self.begun:

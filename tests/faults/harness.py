@@ -19,6 +19,7 @@ import pytest
 from hipplan import _core
 from hipplan.errors import HipplanError
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.machines.machine import sim_profile
 from hipplan.machines.profiles import load_machine
@@ -261,7 +262,7 @@ class Apply(Phase):
         return []
 
     def act(self, state: list[Layout]) -> None:
-        state.append(run(self.program, self.sim.runtime, bind=self.bind))
+        state.append(run(self.program, self.sim.runtime, Options(bind=self.bind)))
 
     def end(self, state: list[Layout]) -> None:
         for layout in state:
@@ -315,7 +316,7 @@ class Teardown(Phase):
         self.bind = bind
 
     def begin(self) -> Layout:
-        return run(self.program, self.sim.runtime, bind=self.bind)
+        return run(self.program, self.sim.runtime, Options(bind=self.bind))
 
     def act(self, state: Layout) -> None:
         self.objects = state.close().count

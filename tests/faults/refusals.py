@@ -16,6 +16,7 @@ from hipplan import _core
 from hipplan.errors import HipplanError
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
@@ -186,7 +187,7 @@ class Refusals:
 def sweep_plan(sim: Simulator, plan: Plan, bind: dict[str, Any]) -> Refusals:
     program, refusals = program_of(plan), Refusals(sim)
     for on_step in (None, lambda number, step: None):  # many steps at once, and one by one
-        refusals.sweep(lambda: None, lambda _: run(program, sim.runtime, bind=bind, on_step=on_step))  # noqa: B023
+        refusals.sweep(lambda: None, lambda _: run(program, sim.runtime, Options(bind=bind, on_step=on_step)))  # noqa: B023
     return refusals
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from hipplan import _core
 from hipplan.errors import ApplyError
 from hipplan.language.loader import load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
@@ -93,12 +94,12 @@ def soak(
         which = r.randrange(len(programs))
         sim.runtime.arm_faults(f"*@{r.randint(1, calls[which])}={r.choice(list(CODES))}")
         with contextlib.suppress(ApplyError):
-            run(programs[which], sim.runtime, bind=bind).close()
+            run(programs[which], sim.runtime, Options(bind=bind)).close()
             return 0
         return 1
 
     def cycle(number: int) -> None:
-        run(programs[number % len(programs)], sim.runtime, bind=bind).close()
+        run(programs[number % len(programs)], sim.runtime, Options(bind=bind)).close()
 
     sim.runtime.set_retry_pause(0)
     for number in range(warm_up):
@@ -117,7 +118,7 @@ def soak(
 
 def _calls(sim: Simulator, program: Program, bind: Mapping[str, Any]) -> int:
     sim.runtime.arm_faults("*@1000000000=1")  # never comes, but counts
-    layout = run(program, sim.runtime, bind=bind)
+    layout = run(program, sim.runtime, Options(bind=bind))
     counted = sim.runtime.calls_counted()
     sim.runtime.arm_faults("")
     layout.close()

@@ -14,9 +14,9 @@ import pytest
 
 from hipplan.errors import ApplyError
 from hipplan.language.loader import load
+from hipplan.layout.options import OnStep, Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
-from hipplan.layout.transaction import OnStep
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import PLANS, Simulator
@@ -57,7 +57,7 @@ def program(source: Any) -> Program:
 def calls(sim: Simulator, made: Program, on_step: OnStep | None, to: Path) -> list[tuple[str, int, int]]:
     """(call, code, current device). A batch asks for and sets the current device once and not for each step."""
     sim.runtime.trace_to(str(to))
-    run(made, sim.runtime, on_step=on_step).close()
+    run(made, sim.runtime, Options(on_step=on_step)).close()
     sim.runtime.trace_to("")
     current, out = 0, []
     for line in map(json.loads, to.read_text().splitlines()):
@@ -100,7 +100,7 @@ def test_both_ways_fail_alike(call: str, sim: Simulator) -> None:
     for on_step in (None, ALONE):
         sim.runtime.arm_faults(f"{call}=hipErrorOutOfMemory")
         with pytest.raises(ApplyError) as caught:
-            run(made, sim.runtime, on_step=on_step)
+            run(made, sim.runtime, Options(on_step=on_step))
         assert sim.alive() == set()
         results.append([note for note in caught.value.diagnostics[0].notes if "driver" not in note])
         results[-1].append(caught.value.diagnostics[0].summary)

@@ -16,6 +16,7 @@ import pytest
 
 from hipplan.errors import ApplyError
 from hipplan.language.loader import load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
@@ -84,10 +85,10 @@ def test_a_call_that_fails_leaves_nothing_but_what_was_reported(source: Any, qui
     """Every call of apply, verify and teardown, once and for ever."""
     program = program_of(source, tmp_path)
     with bound(quick) as bind:  # the simulator opens its devices' memory when it is first used
-        run(program, quick.runtime, bind=bind).close()
+        run(program, quick.runtime, Options(bind=bind)).close()
     before = descriptors()
     with bound(quick) as bind:
-        with run(program, quick.runtime, bind=bind) as layout:
+        with run(program, quick.runtime, Options(bind=bind)) as layout:
             _sweep_all(Verify(quick, layout), tmp_path)
         _sweep_all(Apply(quick, program, bind), tmp_path)
         _sweep_all(Teardown(quick, program, bind), tmp_path)
@@ -134,7 +135,7 @@ def test_not_ready_is_retried_and_counted_in_the_report(sim: Simulator, on_step:
     sim.runtime.arm_faults("hipMemCreate@1=hipErrorNotReady; hipMemMap@2=hipErrorNotReady;"
                            "hipMallocManaged@1=hipErrorNotReady; hipMemGetAccess@1=hipErrorNotReady;"
                            "hipFree@1=hipErrorNotReady; hipDeviceSynchronize@1=hipErrorNotReady")  # fmt: skip
-    layout = run(program, sim.runtime, on_step=on_step)
+    layout = run(program, sim.runtime, Options(on_step=on_step))
 
     assert layout.retries == 4
     assert render_json.layout_json(layout)["retries"] == 4

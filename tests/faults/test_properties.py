@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hipplan.files.strict_json import pieces
 from hipplan.language.loader import load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
@@ -52,7 +53,7 @@ def program_of(seed: int) -> Iterator[tuple[Program, Path]]:
 def test_an_apply_and_a_teardown_come_to_zero(seed: int, sim: Simulator) -> None:
     with program_of(seed) as (program, _), bound(sim) as bind:
         before = sim.ledger()
-        with run(program, sim.runtime, bind=bind) as layout:
+        with run(program, sim.runtime, Options(bind=bind)) as layout:
             assert layout.drift() == []
             held = sum(program.bytes_by_device().values())
             if not any(step.call == "hipMemImportFromShareableHandle" for step in program.steps):

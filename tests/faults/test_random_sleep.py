@@ -12,6 +12,7 @@ import pytest
 from hipplan.errors import HipplanError
 from hipplan.layout.bound import still_needed
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from tests.conftest import WHOLE, Simulator
 from tests.faults import generated
@@ -101,7 +102,7 @@ class Player:
 def test_what_slept_has_its_bytes(seed: int, sim: Simulator, tmp_path: Path) -> None:
     with as_release(sim, *RELEASES[seed % 3]):
         program = program_of(seed, tmp_path)
-        with bound(sim) as bind, run(program, sim.runtime, bind=bind) as layout:
+        with bound(sim) as bind, run(program, sim.runtime, Options(bind=bind)) as layout:
             player = Player(layout, generated.plan(seed, tmp_path), bind, random.Random(seed), tmp_path)
             for _ in range(12):
                 player.play()

@@ -15,6 +15,7 @@ from hipplan.cli.main import run as command
 from hipplan.files import strict_json
 from hipplan.language.loader import LoadedPlan
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.layout.state import State
@@ -58,7 +59,7 @@ def applier(plan: LoadedPlan, machine: Machine, bind: Bind) -> Callable[[], Layo
     """Applies a plan again and again, without measuring the machine each time. Raises as prepare()."""
     chosen = runtimes.choose("sim", machine)
     program = prepare(plan, chosen, machine)
-    return lambda: run(program, chosen.runtime, bind=bind)
+    return lambda: run(program, chosen.runtime, Options(bind=bind))
 
 
 def updated(layout: Layout, plan: LoadedPlan, bind: Bind, lose: Any) -> Difference:

@@ -22,6 +22,7 @@ import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError
 from hipplan.language.loader import load
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
@@ -74,7 +75,7 @@ def test_an_interrupt_at_any_instruction_loses_nothing(
 
     def use() -> None:
         record = Recorder(tmp_path / "record") if recorded else None
-        with run(program, sim.runtime, record=record) as layout:
+        with run(program, sim.runtime, Options(record=record)) as layout:
             assert layout["table"].size
 
     with interrupt_at(0) as counted:
@@ -459,7 +460,7 @@ def test_leaks_after_an_interrupt_are_reported(sim: Simulator) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        run(program, sim.runtime, on_step=stop)
+        run(program, sim.runtime, Options(on_step=stop))
     sim.free_everything()
     cause = caught.value.__cause__
 

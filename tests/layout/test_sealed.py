@@ -13,6 +13,7 @@ import hipplan
 from hipplan.errors import ApplyError
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine
@@ -164,11 +165,11 @@ def test_the_seals_come_last_and_are_reported_as_steps(sim: Simulator) -> None:
     seen: list[Step] = []
     done: list[tuple[int, int]] = []
     program = prepare(load(plan()), choose("sim"), None)
-    with run(program, sim.runtime, on_step=lambda number, step: seen.append(step)):
+    with run(program, sim.runtime, Options(on_step=lambda number, step: seen.append(step))):
         calls = [step.call for step in seen]
         assert calls[-3:] == ["hipMemsetAsync", "hipMemSetAccess", "hipMemSetAccess"]
         assert [step.describe() for step in seen[-2:]] == ["device 0: rw -> r"] * 2
-    with run(program, sim.runtime, on_progress=lambda number, total: done.append((number, total))):
+    with run(program, sim.runtime, Options(on_progress=lambda number, total: done.append((number, total)))):
         assert {total for _, total in done} == {len(seen)} == {len(list(render_json.program_json(program)["steps"]))}
 
 

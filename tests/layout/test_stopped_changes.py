@@ -13,6 +13,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, LeakError
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.program.difference import Difference
 from hipplan.program.steps import ImportAllocation, Step
@@ -114,9 +115,9 @@ def test_ranges_that_all_ranks_place_come_first(sim: Simulator) -> None:
     """A range that was made before could have the addresses that the ranks agreed on."""
     plan = {"hipplan": 1, "reservations": {"own": {"size": "2MiB"}, "agreed": {"size": "2MiB"}}}
     program = hipplan.compile(hipplan.load(plan), "sim-2")
-    run(program, sim.runtime, together=Ranks(["own"])).close()
+    run(program, sim.runtime, Options(together=Ranks(["own"]))).close()
     with pytest.raises(AssertionError, match="ranges that all ranks place come first"):
-        run(program, sim.runtime, together=Ranks(["agreed"]))
+        run(program, sim.runtime, Options(together=Ranks(["agreed"])))
 
 
 def test_memory_of_this_rank_is_made_before_that_of_others_is_mapped(sim: Simulator) -> None:
@@ -126,4 +127,4 @@ def test_memory_of_this_rank_is_made_before_that_of_others_is_mapped(sim: Simula
     other = ImportAllocation("other", None, bind="other", device=0, size=2 << 20, asked=2 << 20, rank=1)
     wrong = replace(program, steps=(other, *program.steps))
     with pytest.raises(AssertionError, match="other ranks may ask for own"):
-        run(wrong, sim.runtime, together=Ranks([]))
+        run(wrong, sim.runtime, Options(together=Ranks([])))

@@ -15,6 +15,7 @@ from hipplan.api import prepare
 from hipplan.errors import ApplyError, MachineError
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.machines import runtimes
 from hipplan.machines.machine import sim_profile
@@ -232,7 +233,7 @@ def shared(release: Simulator) -> bytes:
         descriptor = exporter.export("ours")
         try:
             program = prepare(load(THEIRS), choose("sim"), None)
-            with run(program, release.runtime, bind={"theirs": descriptor}) as importer:
+            with run(program, release.runtime, Options(bind={"theirs": descriptor})) as importer:
                 return release.runtime.read(importer["range"].address, 5)
         finally:
             os.close(descriptor)
