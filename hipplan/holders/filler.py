@@ -182,9 +182,8 @@ def fill(
         on_bytes(done, total)
 
     def apply(program: Program) -> Layout:
-        return run(
-            program, chosen.runtime, Options(on_progress=report_step, on_bytes=report_bytes), notice=chosen.notice
-        )
+        options = Options(on_progress=report_step, on_bytes=report_bytes)
+        return run(program, chosen.runtime, options, notice=chosen.notice)
 
     try:
         layout = apply(program if locked else held.with_addresses(program))
