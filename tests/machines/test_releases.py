@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hipplan.api import prepare
 from hipplan.errors import ApplyError, MachineError
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
+from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines import runtimes
 from hipplan.machines.machine import sim_profile
