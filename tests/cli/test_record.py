@@ -230,7 +230,7 @@ def test_an_interrupt_before_the_first_step_is_recorded(
     def interrupted(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hipplan.api.prepare", interrupted)
+    monkeypatch.setattr("hipplan.layout.assembly.prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
         applied(tmp_path / "r")
     record = read(tmp_path / "r")
