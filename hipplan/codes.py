@@ -130,4 +130,5 @@ CODES: dict[str, str] = {
     "HP461": "results that cannot be used",
     "HP462": "a repetition that failed",
     "HP463": "a function or command that is missing",
+    "HP466": "a file that is no report of a checkup",
 }
