@@ -71,12 +71,9 @@ bench: $(VENV)/installed
 	  $(BIN)/python benchmarks/$$name.py $(if $(RUNTIME),--runtime $(RUNTIME)) || exit 1; done
 	$(BIN)/hipplan bench --compare $(if $(RUNTIME),--runtime $(RUNTIME))
 
-# On a machine with GPUs: tests and benchmarks into a folder (cuda), or into one file to send in (amd).
-cuda: $(VENV)/installed
-	HIPPLAN_RUNTIME=cuda PYTHON=$(abspath $(BIN)/python) tests/hardware/run.sh build/hardware-report
-
-amd: $(VENV)/installed
-	HIPPLAN_RUNTIME="$(or $(RUNTIME),amd)" PYTHON=$(abspath $(BIN)/python) tools/amd_report.sh
+# On a machine with GPUs: tests and benchmarks into build/hardware-report.
+cuda amd: $(VENV)/installed
+	HIPPLAN_RUNTIME="$(or $(RUNTIME),$@)" PYTHON=$(abspath $(BIN)/python) tests/hardware/run.sh build/hardware-report
 
 # Coverage-guided, for SECONDS (60): what it finds is in build/fuzz/crash-*.
 fuzz: $(VENV)/installed

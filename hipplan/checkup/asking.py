@@ -16,6 +16,8 @@ from hipplan.checkup.question import Question, Release, is_within
 from hipplan.files import strict_json
 from hipplan.processes.command import main_of
 
+ANSWERING = "hipplan.checkup.answering"
+"""What runs in the other process; tests replace it."""
 START_S = 60.0
 """How long a driver may take to start."""
 _LINE_MAX = 2**20
@@ -78,7 +80,7 @@ def _answers_of_one_process(asking: Asking, part: str, questions: Sequence[Quest
         arguments = [str(writing), asking.runtime, str(asking.memory), part, str(first)]
         try:
             process = subprocess.Popen(
-                main_of("hipplan.checkup.answering", arguments),
+                main_of(ANSWERING, arguments),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(writing,),
                 cwd="/", start_new_session=True,
             )  # fmt: skip

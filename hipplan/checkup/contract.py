@@ -124,6 +124,10 @@ def _reserve(driver: Driver, size: int) -> str:
     return code
 
 
+def _bad_device(release: Release) -> Codes:
+    return "InvalidDevice" if release.kind == "cuda" or release.version >= (7, 0) else INVALID
+
+
 INVALID, FINE = "InvalidValue", "Success"
 _FREE_USED: dict[str, Codes] = {"amd": ("Unknown", "ended by SIGSEGV"), "sim": "Unknown", "cuda": INVALID}
 _FREE_REGISTERED: dict[tuple[str, tuple[int, int]], Codes] = {
@@ -134,11 +138,11 @@ _FREE_REGISTERED: dict[tuple[str, tuple[int, int]], Codes] = {
 _CALLS: dict[str, tuple[Call, Callable[[Release], Codes]]] = {
     "hipMemAddressReserve of 0 bytes": (
         partial(_reserve, size=0),
-        lambda release: INVALID if release.kind == "cuda" or release.version >= (7, 1) else ("OutOfMemory", INVALID),
+        lambda release: INVALID if release.kind == "cuda" or release.version >= (7, 0) else "OutOfMemory",
     ),
     "hipMemAddressFree of 0 bytes": (_free_nothing, lambda _: INVALID),
     "hipMemCreate of 0 bytes": (partial(_create, size=0), lambda _: INVALID),
-    "hipMemCreate on device 99": (partial(_create, size=SIZE, ordinal=99), lambda _: (INVALID, "InvalidDevice")),
+    "hipMemCreate on device 99": (partial(_create, size=SIZE, ordinal=99), _bad_device),
     "hipMemCreate of 1 EiB": (partial(_create, size=2**60), lambda _: "OutOfMemory"),
     "hipMemMap with an offset": (partial(_map, offset=4096, size=SIZE - 4096), lambda _: (INVALID, "NotSupported")),
     "hipMemMap of 0 bytes": (partial(_map, size=0), lambda _: INVALID),

@@ -54,7 +54,7 @@ def examined(runtime: str, memory: int, version: str, look: Look, seconds: float
         "left": _left(received),
         "answers": [asdict(answer) for answer in received],
     }
-    return {key: _anonymous(value) for key, value in document.items()}
+    return {key: anonymous(value) for key, value in document.items()}
 
 
 def _release(received: list[Answer]) -> Release:
@@ -78,10 +78,10 @@ def is_wrong(document: Document) -> bool:
     return any(answer["outcome"] in WRONG for answer in document["answers"])
 
 
-def _anonymous(value: Any) -> Any:
+def anonymous(value: Any) -> Any:
     """The same without what names the host, its user, their folders, or one device."""
     if isinstance(value, dict):
-        return {key: _anonymous(item) for key, item in value.items()}
+        return {key: anonymous(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_anonymous(item) for item in value]
+        return [anonymous(item) for item in value]
     return _OF_ONE_DEVICE.sub("(anonymous)", without_names(value)) if isinstance(value, str) else value
