@@ -27,11 +27,11 @@ std::string hexadecimal_of(const std::string& bytes) {
 }
 
 /// A value of JSON. text: without signs that JSON escapes.
-std::string quoted(const std::string& text) { return '"' + text + '"'; }
+std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
 
 std::string request(const std::string& want, const wish& wished, const std::string& more = {}) {
-  return "{\"want\": " + quoted(want) + ", \"number\": " + std::to_string(request_number) +
-         ", \"timeout_s\": " + decimal(wished.timeout_s) + ", \"hipplan\": " + quoted(HIPPLAN_VERSION) +
+  return "{\"want\": " + in_quotes(want) + ", \"number\": " + std::to_string(request_number) +
+         ", \"timeout_s\": " + decimal(wished.timeout_s) + ", \"hipplan\": " + in_quotes(HIPPLAN_VERSION) +
          more + "}";
 }
 
@@ -42,17 +42,17 @@ std::string seen(hip::runtime& runtime, int count, const wish& wished) {
   for (int device = 0; device < count; ++device) {
     auto pci = pci_bus_id(runtime, {device});
     if (pci.find_first_not_of("0123456789abcdefABCDEF:.") != pci.npos) pci.clear();
-    devices += (device ? ", [" : "[") + quoted(hexadecimal_of(device_uuid(runtime, {device}))) + ", " +
-               quoted(pci) + "]";
+    devices += (device ? ", [" : "[") + in_quotes(hexadecimal_of(device_uuid(runtime, {device}))) + ", " +
+               in_quotes(pci) + "]";
     for (int peer = 0; peer < count; ++peer) {
       if (peer == device || !can_access_peer(runtime, {device}, {peer})) continue;
       links += (links.empty() ? "[" : ", [") + std::to_string(device) + ", " + std::to_string(peer) + "]";
     }
   }
-  return ", \"access\": " + quoted(wished.access) +
-         ", \"sees\": {\"form\": 1, \"family\": " + quoted(family_of(runtime)) +
-         ", \"addresses\": " + quoted(wished.addresses) + ", \"devices\": [" + devices + "], \"links\": [" +
-         links + "]}";
+  return ", \"access\": " + in_quotes(wished.access) +
+         ", \"sees\": {\"form\": 1, \"family\": " + in_quotes(family_of(runtime)) +
+         ", \"addresses\": " + in_quotes(wished.addresses) + ", \"devices\": [" + devices +
+         "], \"links\": [" + links + "]}";
 }
 
 /// What was freed, and what was not.
