@@ -68,12 +68,23 @@ void copy_peer(hip::runtime& runtime, std::uintptr_t to, device_id to_device, st
                                     can_access_peer(runtime, from_device, to_device))) {
     return copy_through_host(runtime, to, to_device, from, from_device, size_bytes);
   }
-  const auto result =
-      runtime.hipMemcpyPeer(pointer_at(to), to_device.value, pointer_at(from), from_device.value, size_bytes);
-  runtime.check(result, "hipMemcpyPeer", "a copy from " + text(from_device) + " to " + text(to_device),
-                moved(to, from, size_bytes));
-  runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a peer copy",
-                moved(to, from, size_bytes));
+  const auto wait = [&] {
+    runtime.check(runtime.hipStreamSynchronize(nullptr), "hipStreamSynchronize", "a peer copy",
+                  moved(to, from, size_bytes));
+  };
+  {
+    // On HIP 7 the current device takes part in the copy, and a third one may have no right.
+    const scoped_device current(runtime, from_device);
+    const auto result = runtime.hipMemcpyPeer(pointer_at(to), to_device.value, pointer_at(from),
+                                              from_device.value, size_bytes);
+    runtime.check(result, "hipMemcpyPeer", "a copy from " + text(from_device) + " to " + text(to_device),
+                  moved(to, from, size_bytes));
+    wait();
+  }
+  if (to_device == from_device) return;
+  // AMD's library 6.4 returns before the copy is done, which the target's null stream may run.
+  const scoped_device current(runtime, to_device);
+  wait();
 }
 
 }  // namespace hipplan

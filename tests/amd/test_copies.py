@@ -4,6 +4,7 @@ where each may reach its own alone. Then the GPU that copies has a page fault, w
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ import sys
 
 import pytest
 
+from hipplan.machines.runtimes import choose
+from tests.conformance.hip import MIB, Hip, access
 from tests.conftest import ROOT
 
 CALLS = ("hipMemcpyPeer",) if "HIPPLAN_QUICK" in os.environ else ("hipMemcpyDtoD", "hipMemcpyPeer", "hipMemcpyAsync")
@@ -91,6 +94,23 @@ def test_devices_that_reach_only_their_own_fault(release: str, call: str, peers:
     else:
         assert wrong > 0
         assert faults > 0
+
+
+def test_hipplan_waits_until_a_peer_copy_is_done(release: str) -> None:
+    """6.4 returns from hipMemcpyPeer before it is, and runs it in the null stream of one of both devices."""
+    size, runtime = 64 * MIB, choose(None).runtime
+    hip, both = Hip(runtime.path), (access(0), access(1))
+    with hip.mapped(size, *both, device=0) as on_0, hip.mapped(size, *both, device=1) as on_1:
+        for current, (source, to) in itertools.product((0, 1), ((0, 1), (1, 0))):
+            places = (on_0, on_1)
+            runtime.fill_on(source, places[source], 1 + source, size)
+            hip.hipSetDevice(current)
+            runtime.copy_peer(places[to], to, places[source], source, size)
+            for device in (0, 1):
+                hip.hipSetDevice(device)
+                assert hip.hipStreamQuery(None) == 0, (current, source, device)
+            assert set(hip.read(places[to] + size - 4096, 4096)) == {1 + source}
+    hip.hipSetDevice(0)
 
 
 LEFT_MAPPED = """
