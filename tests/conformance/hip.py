@@ -120,6 +120,7 @@ hipStreamQuery P|hipStreamWaitEvent PPu|hipStreamAddCallback PPPu|hipLaunchHostF
 hipStreamGetPriority PP|hipStreamGetDevice PP|hipEventCreate P|hipEventCreateWithFlags Pu|hipEventRecord PP
 hipIpcGetMemHandle PP|hipIpcOpenMemHandle PIu|hipIpcCloseMemHandle P|hipIpcGetEventHandle PP|hipIpcOpenEventHandle PI
 hipEventRecordWithFlags PPu|hipEventQuery P|hipEventSynchronize P|hipEventElapsedTime PPP|hipEventDestroy P
+hipGetSymbolAddress PP|hipGetSymbolSize PP
 """
 
 
