@@ -8,7 +8,9 @@ import pytest
 from .hip import INVALID_VALUE, Hip
 
 INVALID_SYMBOL = 13
-FUNCTIONS = [pytest.param(name, marks=pytest.mark.function(name)) for name in ("hipGetSymbolAddress", "hipGetSymbolSize")]
+FUNCTIONS = [
+    pytest.param(name, marks=pytest.mark.function(name)) for name in ("hipGetSymbolAddress", "hipGetSymbolSize")
+]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
