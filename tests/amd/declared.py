@@ -149,6 +149,9 @@ DECLARED = (
         ("hipMemGetAddressRange", [["out", "P"], ["out", "z"], ["at", "b1", 0]], lambda arguments: True),
         ("hipMemPtrGetInfo", [["at", "b1", 0], ["out", "z"]], lambda arguments: True),
         ("hipPointerGetAttribute", [["room", 8], 12, ["at", "b1", 0]], asks(12)),
+        ("hipDrvPointerGetAttributes",
+         [1, ["array", "i", [12]], ["array", "P", [["room", 8]]], ["at", "b1", 0]],
+         lambda arguments: 12 in arguments[1][2]),
     )),
     Declared(
         "hipMemset", "of a mapping while another device is current that has no rights, since 7.0", 0, "fault",
