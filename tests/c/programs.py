@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,12 +41,17 @@ def build(folder: Path, standard: str = "c11") -> Path:
 class Program:
     """A running program. Used as a context manager, at whose end it must exit with 0."""
 
-    def __init__(self, path: Path, **settings: str | None) -> None:
-        """settings: of its environment; None: without that variable."""
+    def __init__(self, path: Path, before: Sequence[str] = (), **settings: str | None) -> None:
+        """before: a command that runs it. settings: of its environment; None: without that variable."""
         every = {**os.environ, "LIBRARY": str(library_path()), "HIPSIM_LOG": "none", **settings}
         environment = {name: value for name, value in every.items() if value is not None}
         self.process = subprocess.Popen(
-            [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            [*before, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def __enter__(self) -> Program:

@@ -50,9 +50,9 @@ hip_abi::hipError_t wrong_symbol(const void* out, const void* symbol) {
 // The caller passes arguments in registers, which a function may ignore, so all can have no parameters.
 #define HIP_REFUSED(name) \
   HIPSIM_EXPORT hip_abi::hipError_t name() { return hipsim::refuse(#name); }
-#define HIP_REFUSED_SYMBOL(name)                                               \
+#define HIP_REFUSED_SYMBOL(name)                                                \
   HIPSIM_EXPORT hip_abi::hipError_t name(const void* out, const void* symbol) { \
-    return hipsim::refuse(#name, hipsim::wrong_symbol(out, symbol));           \
+    return hipsim::refuse(#name, hipsim::wrong_symbol(out, symbol));            \
   }
 #include "refused_calls.def"
 
