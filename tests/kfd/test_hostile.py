@@ -158,7 +158,8 @@ assert code_of() == "done"
 for changed in (
     {"ring_size": 0}, {"ring_size": 512}, {"ring_size": 4095}, {"ring_size": 6144}, {"ring_size": 131072},
     {"ring": start + 4}, {"ring": start + 63488}, {"write_pointer": start + 65536}, {"read_pointer": start + 3},
-    {"queue_type": 0}, {"queue_type": 9}, {"queue_type": SDMA_BY_ENGINE, "engine": 8}, {"percentage": 101}, {"priority": 16}, {"gpu_id": 1},
+    {"queue_type": 0}, {"queue_type": 9}, {"queue_type": SDMA_BY_ENGINE, "engine": 8},
+    {"percentage": 101}, {"priority": 16}, {"gpu_id": 1},
 ): assert code_of(**changed) == "EINVAL", changed
 for engine in (0, 7): assert code_of(queue_type=SDMA_BY_ENGINE, engine=engine) == "done"
 driver.unmap(handle, 0)
