@@ -160,7 +160,7 @@ def test_stream_ordered_free_checks_pointer_and_stream(hip: Hip) -> None:
 
 @pytest.mark.function("hipMallocAsync")
 @pytest.mark.needs("stream checks")
-def test_a_stream_that_is_none_is_told_first_before_7(hip: Hip) -> None:
+def test_an_invalid_stream_has_a_code_of_its_own_before_7(hip: Hip) -> None:
     address = c_void_p(MIB)
     assert hip.hipMallocAsync(None, 1, DANGLING) == INVALID_VALUE
     for size in (0, MIB, 1 << 50):

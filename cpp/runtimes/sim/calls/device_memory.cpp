@@ -41,7 +41,7 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   return hipSuccess;
 }
 
-// The device of a stream; up to 6.x these calls have a code of their own for one that is none.
+// The device of a stream; up to 6.x these calls have a code of their own for an invalid one.
 hipError_t pool_device(const char* function, hipStream_t stream, int& device) {
   const auto code = stream_device(function, *reading(), stream, device);
   return code == hipErrorContextIsDestroyed ? hipErrorInvalidHandle : code;
