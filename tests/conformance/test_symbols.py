@@ -5,7 +5,8 @@ from ctypes import c_uint64, c_void_p
 
 import pytest
 
-from .hip import INVALID_VALUE, Hip
+from .hip import INVALID_VALUE, NOT_SUPPORTED, Hip
+from .sim import Simulator
 
 INVALID_SYMBOL = 13
 FUNCTIONS = [
@@ -14,10 +15,19 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_null_arguments_are_checked_in_order(hip: Hip, function: str) -> None:
+def test_arguments_are_checked_in_order(hip: Hip, function: str) -> None:
     ask, out = getattr(hip, function), c_uint64(7)
     some = ctypes.addressof(out)
 
     assert ask(None, None) == ask(None, c_void_p(some)) == INVALID_VALUE
-    assert ask(ctypes.byref(out), None) == INVALID_SYMBOL
+    for unknown in (None, c_void_p(some)):
+        assert ask(ctypes.byref(out), unknown) == INVALID_SYMBOL
     assert out.value == 7
+
+
+def test_a_variable_that_is_registered_is_refused_by_the_simulator(hip: Hip, simulator: Simulator) -> None:
+    """As kernels are: their variables have no memory here."""
+    variable, out = c_uint64(), c_uint64()
+    getattr(hip.library, "__hipRegisterVar")(None, ctypes.byref(variable))  # noqa: B009  # a class would mangle it
+    for function in ("hipGetSymbolAddress", "hipGetSymbolSize"):
+        assert getattr(hip, function)(ctypes.byref(out), ctypes.byref(variable)) == NOT_SUPPORTED

@@ -39,9 +39,21 @@ hip_abi::hipError_t refuse(const char* name, hip_abi::hipError_t wrong = hip_abi
   }
 }
 
+// The variables of kernels that the program has registered.
+struct variables {
+  std::mutex lock;
+  std::set<const void*> all;
+  static variables& known() {
+    static auto& only = *new variables;
+    return only;
+  }
+};
+
 hip_abi::hipError_t wrong_symbol(const void* out, const void* symbol) {
   if (!out) return hip_abi::hipErrorInvalidValue;
-  return symbol ? hip_abi::hipSuccess : hip_abi::hipErrorInvalidSymbol;
+  auto& known = variables::known();
+  const std::lock_guard guard(known.lock);
+  return known.all.contains(symbol) ? hip_abi::hipSuccess : hip_abi::hipErrorInvalidSymbol;
 }
 
 }  // namespace
@@ -64,8 +76,13 @@ HIPSIM_REGISTERS(__hipRegisterFunction)
 HIPSIM_REGISTERS(__hipRegisterManagedVar)
 HIPSIM_REGISTERS(__hipRegisterSurface)
 HIPSIM_REGISTERS(__hipRegisterTexture)
-HIPSIM_REGISTERS(__hipRegisterVar)
 HIPSIM_REGISTERS(__hipUnregisterFatBinary)
+
+HIPSIM_EXPORT void __hipRegisterVar(void**, const void* variable) {
+  auto& known = hipsim::variables::known();
+  const std::lock_guard guard(known.lock);
+  known.all.insert(variable);
+}
 
 HIPSIM_EXPORT void** __hipRegisterFatBinary(const void*) {
   static void* module = nullptr;
