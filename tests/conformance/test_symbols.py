@@ -28,6 +28,6 @@ def test_arguments_are_checked_in_order(hip: Hip, function: str) -> None:
 def test_a_variable_that_is_registered_is_refused_by_the_simulator(hip: Hip, simulator: Simulator) -> None:
     """As kernels are: their variables have no memory here."""
     variable, out = c_uint64(), c_uint64()
-    getattr(hip.library, "__hipRegisterVar")(None, ctypes.byref(variable))  # noqa: B009  # a class would mangle it
+    getattr(hip.library, "__hipRegisterVar")(None, ctypes.byref(variable))
     for function in ("hipGetSymbolAddress", "hipGetSymbolSize"):
         assert getattr(hip, function)(ctypes.byref(out), ctypes.byref(variable)) == NOT_SUPPORTED
