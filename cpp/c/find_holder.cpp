@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "failure.hpp"
+#include "sha256.hpp"
 
 namespace hipplan::c {
 namespace {
@@ -70,7 +71,10 @@ descriptor connected(const std::string& name, std::string_view address, time_poi
   std::memcpy(where.sun_path, address.data(), address.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
   descriptor link(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!link) no_answer(name, std::string("this process gets no socket: ") + std::strerror(errno));
+  if (!link) {
+    const char* const limit = errno == EMFILE ? " (ulimit -n)" : "";
+    no_answer(name, "this process gets no socket: " + std::string(std::strerror(errno)) + limit);
+  }
   until = std::min(until, std::chrono::steady_clock::now() + busy);
   while (connect(link.get(), reinterpret_cast<const sockaddr*>(&where), length) != 0) {
     if (errno == EINTR) continue;
@@ -101,6 +105,20 @@ descriptor at_path(const std::string& path, time_point until) {
   const auto parent = slash == 0 ? "/" : path.substr(0, slash);
   const descriptor folder(open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   return folder ? connected_in(path, folder, path.substr(slash + 1), until) : descriptor();
+}
+
+/// The address of the lock of a name, as guard.py makes it. only: HIPPLAN_SOCKETS.
+std::string lock_of(const std::string& name, std::string only) {
+  using namespace std::string_literals;
+  const auto prefix = "\0hipplan-held-"s + std::to_string(geteuid()) + "-";
+  if (only.empty()) return prefix + "-" + name;
+  while (only.size() > 1 && only.ends_with('/')) only.pop_back();
+  const auto slash = only.rfind('/') + 1;  // a relative path begins at 0
+  const auto parent = slash > 1 ? only.substr(0, slash - 1) : slash ? "/"s : "."s;
+  const std::unique_ptr<char, decltype(&std::free)> real(realpath(parent.c_str(), nullptr), std::free);
+  auto path = real ? std::string(real.get()) : parent;
+  if (!path.ends_with('/')) path += '/';
+  return prefix + sha256(path + only.substr(slash)).substr(0, 16) + "-" + name;
 }
 
 void require_valid(const std::string& name) {
@@ -146,11 +164,7 @@ descriptor find_holder(const std::string& name, time_point until) {
         doubts.push_back(std::move(why));
       }
     }
-    using namespace std::string_literals;
-    if (only.empty()) {
-      if (auto link = connected(name, "\0hipplan-held-"s + std::to_string(geteuid()) + "--" + name, until))
-        return link;
-    }
+    if (auto link = connected(name, lock_of(name, only), until)) return link;
   }
   if (!doubts.empty())
     in_doubt(name, doubts.front(), "if it is yours, move it away, or allow only yourself: chmod 700");

@@ -1,6 +1,5 @@
 // Finds a holder by its name, where hipplan/holders/names.py and guard.py do: in this user's folders of
-// sockets, then by the lock of its name. The lock's address depends on HIPPLAN_SOCKETS, if that is set; then
-// only the folder is searched.
+// sockets, then by the lock of its name.
 #pragma once
 
 #include <chrono>

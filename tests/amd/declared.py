@@ -31,10 +31,14 @@ class Declared:
     """Which arguments the row is about."""
     family: str = ""
     """Where it is about more functions: how their names begin."""
+    made_by: str = ""
+    """Where it is only about memory that this function made."""
 
-    def is_about(self, call: Call) -> bool:
+    def is_about(self, call: Call, before: list[Call]) -> bool:
         named = call[0].startswith(self.family) if self.family else call[0] == self.function
-        return named and self.holds(call[1])
+        made = [maker[2] for maker in before if maker[0] == self.made_by and len(maker) == 3]
+        passed = [argument[1] for argument in call[1] if isinstance(argument, list) and argument[0] == "at"]
+        return named and self.holds(call[1]) and (not self.made_by or not set(made).isdisjoint(passed))
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,11 @@ READ_WRITE = 3
 HOST_MEMORY = 64 << 30
 """Of tests/amd/machine.yaml."""
 POOLED: list[Call] = [["hipMallocAsync", [["out", "P"], PIECE, None], "b0"], ["hipFree", [["at", "b0", 0]]]]
+POOLED_AGAIN: list[Call] = [
+    ["hipMallocAsync", [["out", "P"], 5 * PIECE, None], "b0"], ["hipFreeAsync", [["at", "b0", 0], None]],
+    ["hipMallocAsync", [["out", "P"], PAGE, None], "b1"],
+]  # fmt: skip
+LARGER = "AMD's pool gives what was freed into it and is large enough, all of it; the simulator has no pools"
 BUFFER: Call = ["hipMalloc", [["out", "P"], PIECE], "b0"]
 
 
@@ -133,6 +142,17 @@ DECLARED = (
         "simulator has no pools", [*POOLED, ["hipMalloc", [["out", "P"], PIECE], "b1"], ["hipGetDeviceCount", [None]],
          ["hipFreeAsync", [["at", "b1", 0], None]]], ("6.4",),
     ),
+    *(Declared(
+        name, "the size of memory that hipFreeAsync had freed since the last wait, up to 6.x", 0, 0, LARGER,
+        [*POOLED_AGAIN, [name, arguments]], ("6.4",), holds=holds, made_by="hipMallocAsync",
+    ) for name, arguments, holds in (
+        ("hipMemGetAddressRange", [["out", "P"], ["out", "z"], ["at", "b1", 0]], lambda arguments: True),
+        ("hipMemPtrGetInfo", [["at", "b1", 0], ["out", "z"]], lambda arguments: True),
+        ("hipPointerGetAttribute", [["room", 8], 12, ["at", "b1", 0]], asks(12)),
+        ("hipDrvPointerGetAttributes",
+         [1, ["array", "i", [12]], ["array", "P", [["room", 8]]], ["at", "b1", 0]],
+         lambda arguments: 12 in arguments[1][2]),
+    )),
     Declared(
         "hipMemset", "of a mapping while another device is current that has no rights, since 7.0", 0, "fault",
         "AMD's library opens the memory to the current device, for good and without a word; the simulator keeps to "

@@ -245,11 +245,10 @@ class Pair:
         self.simulator.close()
 
 
-def is_declared(release: str, found: Difference) -> bool:
-    return any(
-        release in row.releases and (row.amd, row.here) == (found.theirs[0], found.ours[0]) and row.is_about(found.call)
-        for row in DECLARED
-    )
+def is_declared(release: str, found: Difference, before: list[Call]) -> bool:
+    codes = found.theirs[0], found.ours[0]
+    rows = (row for row in DECLARED if release in row.releases and (row.amd, row.here) == codes)
+    return any(row.is_about(found.call, before) for row in rows)
 
 
 @dataclass
@@ -277,7 +276,7 @@ class Run:
         self.sequences += 1
         self.compared += compared
         for at, difference in differing:
-            if is_declared(pair.release, difference):
+            if is_declared(pair.release, difference, calls[:at]):
                 self.declared += 1
             else:
                 self.undeclared.append(Undeclared(name, calls[: at + 1], watched, difference))

@@ -72,7 +72,7 @@ def test_every_declared_difference_is_still_there(row: Declared, pair: Pair) -> 
         pytest.skip(f"not on {pair.release}")
     _, found = pair.compare("declared", row.shown_by, guarded=False)
     assert [number for number, _ in found] == [len(row.shown_by) - 1]
-    assert is_declared(pair.release, found[0][1])
+    assert is_declared(pair.release, found[0][1], row.shown_by)
 
 
 @pytest.mark.parametrize("watched", [False, True])

@@ -7,9 +7,12 @@
 #include <hipplan.h>
 #include <locale.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +21,23 @@ typedef int (*copies)(void*, const void*, size_t, int);
 static hipplan_layout* layout = NULL;
 static hipplan_layout* first = NULL; /* while a second one is attached */
 static hipplan_error error;
+
+static int packets_left = 0; /* until this process is killed; 0: it is not */
+
+static void count_packet(void) {
+  if (packets_left && !--packets_left) raise(SIGKILL);
+}
+
+/* The library's calls come here, too: those of a program go before those of the C library. */
+ssize_t send(int link, const void* bytes, size_t size, int flags) {
+  count_packet();
+  return syscall(SYS_sendto, link, bytes, size, flags, NULL, 0);
+}
+
+ssize_t recvmsg(int link, struct msghdr* message, int flags) {
+  count_packet();
+  return syscall(SYS_recvmsg, link, message, flags);
+}
 
 static int report(int code) {
   printf("%d\n%s\n", code, code ? error.text : "");
@@ -193,6 +213,8 @@ int main(void) {
       in_threads(word[1]);
     } else if (!strcmp(word[0], "fork")) {
       in_child(word[1]);
+    } else if (!strcmp(word[0], "kill")) { /* NUMBER of the packet before which this process is killed */
+      packets_left = atoi(word[1]);
     } else if (!strcmp(word[0], "detach")) {
       report(hipplan_detach(layout, &error));
       layout = NULL;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -114,6 +115,37 @@ def test_a_holder_by_the_path_of_its_socket(held: Held, folder: Path, program: P
     program.attach(str(folder / "hipplan" / "held-w"))
     program.do("detach")
     assert program.text("attach", str(folder / "nothing"))[0] == 452
+
+
+@pytest.mark.parametrize("told", ["{}", "{}//", "{}/../hipplan"])
+def test_a_holder_whose_socket_was_removed_by_the_lock_of_its_name(
+    held: Held, folder: Path, path: Path, told: str
+) -> None:
+    held()
+    (folder / "hipplan" / "held-w").unlink()
+    with Program(path, HIPPLAN_SOCKETS=told.format(folder / "hipplan")) as program:
+        program.attach()
+        program.do("detach")
+    with Program(path, HIPPLAN_SOCKETS=str(folder / "other")) as program:
+        assert program.text("attach", "w")[0] == 452
+
+
+def test_too_few_descriptors_for_the_memory(held: Held, program: Program) -> None:
+    held()
+    program.attach()
+    program.do("detach")
+    hard = resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE)[1]
+    opened = [*map(int, os.listdir(f"/proc/{program.process.pid}/fd"))]  # noqa: PTH208
+    for room in range(1, 5):
+        resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE, (max(opened) + room, hard))
+        code, text = program.text("attach", "w")
+        assert code in (0, 455) and ("ulimit -n" in text) == (code == 455), text
+        if code == 0:
+            program.do("detach")
+    assert [*map(int, os.listdir(f"/proc/{program.process.pid}/fd"))] == opened  # noqa: PTH208
+    resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    program.attach()
+    program.do("detach")
 
 
 @pytest.mark.parametrize("told", [{}, {"HIPPLAN_RUNTIME": None}, {"HIPPLAN_RUNTIME": "auto"}])

@@ -130,7 +130,9 @@ def _capabilities(hip: Hip) -> set[str]:
     if hip.version >= (7, 0) and "libhipcuda" not in hip.path:  # CUDA exports memory that was made for RDMA
         has |= {"dma-buf of any memory"}
     has |= {"memory handles"} if hasattr(hip.library, "hipIpcGetMemHandle") else set()
+    has |= {"stream values"} if hasattr(hip.library, "hipStreamWaitValue32") else set()
     has |= {"location calls"} if hip.version >= (7, 1) else set()
+    has |= {"stream checks"} if hip.version < (7, 0) else set()
     if hasattr(hip.library, "hipsim_configure"):
         has |= {"handle checks", "pageable refused"}
     elif not hip.attribute(65):

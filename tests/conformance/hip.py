@@ -120,6 +120,8 @@ hipStreamQuery P|hipStreamWaitEvent PPu|hipStreamAddCallback PPPu|hipLaunchHostF
 hipStreamGetPriority PP|hipStreamGetDevice PP|hipEventCreate P|hipEventCreateWithFlags Pu|hipEventRecord PP
 hipIpcGetMemHandle PP|hipIpcOpenMemHandle PIu|hipIpcCloseMemHandle P|hipIpcGetEventHandle PP|hipIpcOpenEventHandle PI
 hipEventRecordWithFlags PPu|hipEventQuery P|hipEventSynchronize P|hipEventElapsedTime PPP|hipEventDestroy P
+hipGetSymbolAddress PP|hipGetSymbolSize PP|hipStreamWriteValue32 PPuu|hipStreamWriteValue64 PPQu
+hipStreamWaitValue32 PPuuu|hipStreamWaitValue64 PPQuQ
 """
 
 

@@ -5,7 +5,7 @@ from ctypes import c_size_t, c_void_p
 
 import pytest
 
-from .hip import CONTEXT_DESTROYED, DANGLING, INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Hip
+from .hip import DANGLING, INVALID_HANDLE, INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Hip
 
 MALLOC = pytest.mark.function("hipMalloc")
 PITCH = pytest.mark.function("hipMallocPitch")
@@ -152,7 +152,19 @@ def test_stream_ordered_memory(hip: Hip) -> None:
 @pytest.mark.function("hipFreeAsync")
 @pytest.mark.needs("handle checks")
 def test_stream_ordered_free_checks_pointer_and_stream(hip: Hip) -> None:
-    bad_stream = INVALID_VALUE if hip.version >= (7, 0) else CONTEXT_DESTROYED
+    bad_stream = INVALID_VALUE if hip.version >= (7, 0) else INVALID_HANDLE
     assert hip.hipFreeAsync(None, None) == (SUCCESS if hip.version >= (7, 0) else INVALID_VALUE)
     with hip.buffer(MIB) as address:
         assert hip.hipFreeAsync(address, DANGLING) == bad_stream
+
+
+@pytest.mark.function("hipMallocAsync")
+@pytest.mark.needs("stream checks")
+def test_an_invalid_stream_has_a_code_of_its_own_before_7(hip: Hip) -> None:
+    address = c_void_p(MIB)
+    assert hip.hipMallocAsync(None, 1, DANGLING) == INVALID_VALUE
+    for size in (0, MIB, 1 << 50):
+        assert hip.hipMallocAsync(ctypes.byref(address), size, DANGLING) == INVALID_HANDLE
+    assert address.value == MIB
+    for pointer in (None, address):
+        assert hip.hipFreeAsync(pointer, DANGLING) == INVALID_HANDLE

@@ -210,6 +210,16 @@ def test_record_query_synchronise_wait(hip: Hip) -> None:
     assert hip.hipEventDestroy(event) == SUCCESS
 
 
+@about("hipStreamWaitEvent")
+@pytest.mark.needs("stream checks")
+def test_a_wait_in_an_invalid_stream_is_an_invalid_handle_before_7(hip: Hip) -> None:
+    event = hip.get("hipEventCreateWithFlags", c_void_p, 0)
+    assert hip.hipStreamWaitEvent(DANGLING, event, 0) == INVALID_HANDLE
+    assert hip.hipEventRecord(event, None) == SUCCESS
+    assert hip.hipStreamWaitEvent(DANGLING, event, 0) == INVALID_HANDLE
+    assert hip.hipEventDestroy(event) == SUCCESS
+
+
 @about("hipEventDestroy")
 @pytest.mark.needs("handle checks")
 def test_events_that_are_invalid(hip: Hip) -> None:

@@ -45,7 +45,6 @@ NUMBER(alloc_queue_gws, ALLOC_QUEUE_GWS);
 
 SIZE(kfd_ioctl_get_version_args);
 FIELD(kfd_ioctl_get_version_args, minor_version);
-static_assert(sizeof(kfdsim::kfd_ioctl_create_queue_args) <= sizeof(::kfd_ioctl_create_queue_args));
 FIELD(kfd_ioctl_create_queue_args, doorbell_offset);
 FIELD(kfd_ioctl_create_queue_args, ring_size);
 FIELD(kfd_ioctl_create_queue_args, gpu_id);
@@ -53,6 +52,14 @@ FIELD(kfd_ioctl_create_queue_args, queue_type);
 FIELD(kfd_ioctl_create_queue_args, queue_id);
 FIELD(kfd_ioctl_create_queue_args, eop_buffer_address);
 FIELD(kfd_ioctl_create_queue_args, ctl_stack_size);
+constexpr auto sdma_engine_at = offsetof(kfdsim::kfd_ioctl_create_queue_args, sdma_engine);
+#ifdef KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
+SIZE(kfd_ioctl_create_queue_args);
+SAME(kfdsim::queue_type_sdma_by_engine, KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID);
+static_assert(sdma_engine_at == offsetof(::kfd_ioctl_create_queue_args, sdma_engine_id));
+#else  // before Linux 6.12 the structure ended in front of it
+static_assert(sdma_engine_at == sizeof(::kfd_ioctl_create_queue_args));
+#endif
 SIZE(kfd_ioctl_destroy_queue_args);
 FIELD(kfd_ioctl_destroy_queue_args, queue_id);
 SIZE(kfd_ioctl_get_clock_counters_args);

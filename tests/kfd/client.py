@@ -13,7 +13,7 @@ from typing import Any
 MIB = 2**20
 VRAM, GTT, USERPTR, DOORBELL = 1, 2, 4, 8
 WRITABLE = 1 << 31
-SDMA, COMPUTE_AQL = 1, 2
+SDMA, COMPUTE_AQL, SDMA_BY_ENGINE = 1, 2, 4
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, c_void_p]
@@ -28,7 +28,8 @@ CALLS: dict[str, tuple[int, Any]] = {
     "create_queue": (0x02, _struct(
         "Queue", ring=c_uint64, write_pointer=c_uint64, read_pointer=c_uint64, doorbell_offset=c_uint64,
         ring_size=c_uint32, gpu_id=c_uint32, queue_type=c_uint32, percentage=c_uint32, priority=c_uint32,
-        queue_id=c_uint32, eop=c_uint64, eop_size=c_uint64, context=c_uint64, context_size=c_uint32, stack=c_uint32)),
+        queue_id=c_uint32, eop=c_uint64, eop_size=c_uint64, context=c_uint64, context_size=c_uint32, stack=c_uint32,
+        engine=c_uint32, pad=c_uint32)),
     "destroy_queue": (0x03, _struct("DestroyQueue", queue_id=c_uint32, pad=c_uint32)),
     "create_event": (0x08, _struct(
         "Event", page_offset=c_uint64, trigger=c_uint32, type=c_uint32, auto_reset=c_uint32, node=c_uint32,

@@ -158,8 +158,10 @@ assert code_of() == "done"
 for changed in (
     {"ring_size": 0}, {"ring_size": 512}, {"ring_size": 4095}, {"ring_size": 6144}, {"ring_size": 131072},
     {"ring": start + 4}, {"ring": start + 63488}, {"write_pointer": start + 65536}, {"read_pointer": start + 3},
-    {"queue_type": 0}, {"queue_type": 9}, {"percentage": 101}, {"priority": 16}, {"gpu_id": 1},
+    {"queue_type": 0}, {"queue_type": 9}, {"queue_type": SDMA_BY_ENGINE, "engine": 8},
+    {"percentage": 101}, {"priority": 16}, {"gpu_id": 1},
 ): assert code_of(**changed) == "EINVAL", changed
+for engine in (0, 7): assert code_of(queue_type=SDMA_BY_ENGINE, engine=engine) == "done"
 driver.unmap(handle, 0)
 assert code_of() == "EINVAL" and code_of(gpu_id=driver.gpus[1]) == "done"
 """)
@@ -256,7 +258,7 @@ def value(name, bits):
     if name == "gpu_id": return chosen.choice((*driver.gpus, *driver.gpus, 0, 7))
     if name == "address": return chosen.choice((0, 0x7000_0000_0000, 0x7000_0010_0000, start & -4096, pointer()))
     if name in ("count", "success", "auto_reset", "all"): return chosen.choice((0, 1, 2, 2, 3, number(bits)))
-    if name == "queue_type": return chosen.choice((0, 1, 2, 3, 9))
+    if name == "queue_type": return chosen.choice((0, 1, 2, 3, 4, 9))
     if name == "timeout": return chosen.choice((0, 1))  # a thread that waits for ever is right, and not seen here
     if name == "ring_size": return chosen.choice((4096, 8192, number(bits)))
     if name == "flags": return chosen.choice((*FLAGS, chosen.getrandbits(32)))

@@ -128,6 +128,32 @@ os._exit(0)  # Python would unmap it again
 """)
 
 
+def test_a_gpu_has_no_right_to_managed_memory_that_the_program_has_not(program: Program) -> None:
+    program(
+        """
+import mmap
+ACCESS, NONE, READ, BOTH = 2, 0, 1, 3
+driver = Driver()
+source, given = driver.host(b"some bytes")
+queue = Queue(driver)
+pages = mmap.mmap(-1, 4 * 4096)
+start = ctypes.addressof((c_char * 1).from_buffer(pages))
+libc.mprotect.argtypes = [c_void_p, ctypes.c_size_t, ctypes.c_int]
+driver.attributes(start, 4 * 4096, 0, (ACCESS, driver.gpus[0]))
+for rights, read, written in ((NONE, 0, 0), (READ, 1, 0), (BOTH, 1, 1)):
+    assert libc.mprotect(start + 4096, 4096, rights) == 0
+    for to, origin, works in (
+        (start + 4090, ctypes.addressof(given), written), (ctypes.addressof(given), start + 4090, read)
+    ):
+        before = libc.kfdsim_page_faults()
+        queue.copy(to, origin, 10)
+        assert libc.kfdsim_page_faults() - before == 1 - works, (rights, to == start + 4090)
+queue.copy(start, start + 4096, 3 * 4096)
+""",
+        KFDSIM_ON_FAULT="count",
+    )
+
+
 @pytest.mark.parametrize("xnack", [False, True])
 def test_xnack_is_the_profile_s_until_it_is_set(program: Program, tmp_path, xnack: bool) -> None:  # type: ignore[no-untyped-def]
     profile = tmp_path / "xnack.yaml"

@@ -38,7 +38,8 @@ enum queue_type : u32 {
   queue_type_compute_pm4,
   queue_type_sdma,
   queue_type_compute_aql,
-  queue_type_sdma_xgmi
+  queue_type_sdma_xgmi,
+  queue_type_sdma_by_engine  ///< from Linux 6.12 on
 };
 inline constexpr u32 event_type_signal = 0;  ///< KFD_IOC_EVENT_*
 
@@ -74,7 +75,7 @@ struct kfd_ioctl_create_queue_args {
   u64 ring_base_address, write_pointer_address, read_pointer_address, doorbell_offset;
   u32 ring_size, gpu_id, queue_type, queue_percentage, queue_priority, queue_id;
   u64 eop_buffer_address, eop_buffer_size, ctx_save_restore_address;
-  u32 ctx_save_restore_size, ctl_stack_size;
+  u32 ctx_save_restore_size, ctl_stack_size, sdma_engine, pad;
 };
 
 struct kfd_ioctl_destroy_queue_args {

@@ -93,6 +93,9 @@ struct mapping {
 };
 using page_table = std::map<u64, mapping>;
 
+/// What a GPU wants to do with memory.
+enum class right : u8 { read, write };
+
 struct managed_range {
   u64 last = 0;  ///< inclusive
   u32 preferred = svm_location_undefined;

@@ -1,5 +1,7 @@
 #include "managed.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -182,13 +184,20 @@ int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const hos
 
 }  // namespace
 
-bool managed_accessible(u32 gpu, u64 address) {
+u64 managed_bytes(u32 gpu, u64 address, u64 wanted, right needed) {
   const range_table& ranges = machine().managed;
   const auto next = ranges.upper_bound(address);
-  if (next == ranges.begin() || std::prev(next)->second.last < address)
-    return machine().xnack && is_mapped(address);
-  const managed_range& range = std::prev(next)->second;
-  return has(range.access | range.access_in_place, gpu);
+  const auto range = next == ranges.begin() ? ranges.end() : std::prev(next);
+  u64 last = next == ranges.end() ? ~0ull : next->first - 1;
+  if (range != ranges.end() && address <= range->second.last) {
+    if (!has(range->second.access | range->second.access_in_place, gpu)) return 0;
+    last = range->second.last;
+  } else if (!machine().xnack) {
+    return 0;
+  }
+  // The GPU has no right that the program has not, whose pages these are.
+  const int protection = needed == right::write ? PROT_WRITE : PROT_READ;
+  return accessible(address, std::min(wanted - 1, last - address) + 1, protection);
 }
 
 int managed_call(kfd_ioctl_svm_args* arguments, u64 bytes) {

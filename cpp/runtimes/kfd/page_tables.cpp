@@ -57,10 +57,8 @@ reached reach(u32 gpu, u64 address, u64 wanted, right needed) {
     const bool has_file = !mapped.memory->registered;
     return {bytes + mapped.offset + inside, size, has_file ? mapped.memory : nullptr, mapped.offset + inside};
   }
-  if (managed_accessible(gpu, address)) {
-    const u64 left_in_page = page_bytes - address % page_bytes;
-    return {reinterpret_cast<char*>(address), std::min(wanted, left_in_page), nullptr, 0};
-  }
+  if (const u64 size = managed_bytes(gpu, address, wanted, needed))
+    return {reinterpret_cast<char*>(address), size, nullptr, 0};
   return page_fault(gpu, address, needed, "nothing is mapped there for it");
 }
 

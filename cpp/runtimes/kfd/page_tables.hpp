@@ -5,8 +5,6 @@
 
 namespace kfdsim {
 
-enum class right : u8 { read, write };
-
 /// Contiguous bytes that a GPU can access, up to the end of a page-table entry.
 struct reached {
   char* bytes;  ///< null: a page fault

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -33,11 +34,6 @@ bool read_program(void* to, u64 from, u64 size) { return copied(SYS_process_vm_r
 
 bool write_program(u64 to, const void* from, u64 size) {
   return copied(SYS_process_vm_writev, const_cast<void*>(from), to, size);
-}
-
-bool is_mapped(u64 address) {
-  unsigned char resident = 0;
-  return mincore(reinterpret_cast<void*>(address / page_bytes * page_bytes), page_bytes, &resident) == 0;
 }
 
 map_reader::map_reader() : file_(std::fopen("/proc/self/maps", "re")) {}
@@ -77,6 +73,17 @@ host_range inspect(u64 start, u64 size) {
   }
   range.present = next >= start + size;
   return range;
+}
+
+u64 accessible(u64 start, u64 size, int protection) {
+  map_reader maps;
+  u64 next = start;
+  for (map_line line; next - start < size && maps.next(&line);) {
+    if (line.end <= next) continue;
+    if (line.begin > next || (line.protection & protection) != protection) break;
+    next = line.end;
+  }
+  return std::min(next - start, size);
 }
 
 }  // namespace kfdsim

@@ -25,8 +25,8 @@ template <class T>
   return read_program(out->data(), from, count * sizeof(T)) ? 0 : EFAULT;
 }
 
-/// Whether the program has a page there.
-[[nodiscard]] bool is_mapped(u64 address);
+/// How many of the bytes from an address on the program has mapped with these PROT_* rights.
+[[nodiscard]] u64 accessible(u64 start, u64 size, int protection);
 
 /// A line of /proc/self/maps.
 struct map_line {

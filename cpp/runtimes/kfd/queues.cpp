@@ -20,6 +20,7 @@ namespace {
 constexpr u32 doorbells_max = doorbell_bytes / sizeof(u64);  // of a GPU in a process
 constexpr u32 ring_bytes_min = 1024;
 constexpr u32 priority_max = 15;
+constexpr u32 sdma_engines = 8;  // of a GPU, those for links among them: hipplan/machines/topology.py
 
 // Never destroyed: the worker polls them while the process exits.
 auto& queues() {
@@ -56,7 +57,8 @@ bool work_once() {
 bool has_valid_properties(const kfd_ioctl_create_queue_args& wanted) {
   const u32 size = wanted.ring_size;
   const bool is_known = wanted.queue_type == queue_type_compute_aql || wanted.queue_type == queue_type_sdma ||
-                        wanted.queue_type == queue_type_sdma_xgmi;
+                        wanted.queue_type == queue_type_sdma_xgmi ||
+                        (wanted.queue_type == queue_type_sdma_by_engine && wanted.sdma_engine < sdma_engines);
   return is_known && size >= ring_bytes_min && (size & (size - 1)) == 0 && wanted.queue_percentage <= 100 &&
          wanted.queue_priority <= priority_max && wanted.ring_base_address % alignof(u64) == 0 &&
          wanted.write_pointer_address % alignof(u64) == 0 && wanted.read_pointer_address % alignof(u64) == 0;

@@ -14,12 +14,17 @@ namespace hipsim {
 namespace {
 
 // One line per function and process: a program that polls must not fill the log.
-hip_abi::hipError_t refuse(const char* name) noexcept {
+// `wrong` is what AMD's library answers to these arguments, if they are wrong.
+hip_abi::hipError_t refuse(const char* name, hip_abi::hipError_t wrong = hip_abi::hipSuccess) noexcept {
   try {
     if (const auto refusal = refusal_of_all(name); refusal != hip_abi::hipSuccess) return refusal;
     if (!process::instance().has_devices()) {
       record(hip_abi::hipErrorNoDevice);
       return hip_abi::hipErrorNoDevice;
+    }
+    if (wrong != hip_abi::hipSuccess) {
+      record(wrong);
+      return wrong;
     }
     static auto& seen = *new std::set<std::string>;
     static std::mutex lock;
@@ -34,12 +39,33 @@ hip_abi::hipError_t refuse(const char* name) noexcept {
   }
 }
 
+// The variables of kernels that the program has registered.
+struct variables {
+  std::mutex lock;
+  std::set<const void*> all;
+  static variables& known() {
+    static auto& only = *new variables;
+    return only;
+  }
+};
+
+hip_abi::hipError_t wrong_symbol(const void* out, const void* symbol) {
+  if (!out) return hip_abi::hipErrorInvalidValue;
+  auto& known = variables::known();
+  const std::lock_guard guard(known.lock);
+  return known.all.contains(symbol) ? hip_abi::hipSuccess : hip_abi::hipErrorInvalidSymbol;
+}
+
 }  // namespace
 }  // namespace hipsim
 
 // The caller passes arguments in registers, which a function may ignore, so all can have no parameters.
 #define HIP_REFUSED(name) \
   HIPSIM_EXPORT hip_abi::hipError_t name() { return hipsim::refuse(#name); }
+#define HIP_REFUSED_SYMBOL(name)                                                \
+  HIPSIM_EXPORT hip_abi::hipError_t name(const void* out, const void* symbol) { \
+    return hipsim::refuse(#name, hipsim::wrong_symbol(out, symbol));            \
+  }
 #include "refused_calls.def"
 
 // Compiled programs register their kernels at load time. It succeeds, so that programs that never launch a
@@ -50,8 +76,13 @@ HIPSIM_REGISTERS(__hipRegisterFunction)
 HIPSIM_REGISTERS(__hipRegisterManagedVar)
 HIPSIM_REGISTERS(__hipRegisterSurface)
 HIPSIM_REGISTERS(__hipRegisterTexture)
-HIPSIM_REGISTERS(__hipRegisterVar)
 HIPSIM_REGISTERS(__hipUnregisterFatBinary)
+
+HIPSIM_EXPORT void __hipRegisterVar(void**, const void* variable) {
+  auto& known = hipsim::variables::known();
+  const std::lock_guard guard(known.lock);
+  known.all.insert(variable);
+}
 
 HIPSIM_EXPORT void** __hipRegisterFatBinary(const void*) {
   static void* module = nullptr;

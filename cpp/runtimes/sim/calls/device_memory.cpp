@@ -41,6 +41,12 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   return hipSuccess;
 }
 
+// The device of a stream; up to 6.x these calls have a code of their own for an invalid one.
+hipError_t pool_device(const char* function, hipStream_t stream, int& device) {
+  const auto code = stream_device(function, *reading(), stream, device);
+  return code == hipErrorContextIsDestroyed ? hipErrorInvalidHandle : code;
+}
+
 }  // namespace
 
 hipError_t hipMalloc(void** ptr, std::size_t size) { return allocate(ptr, size, current_device(), 0); }
@@ -53,10 +59,9 @@ hipError_t hipExtMallocWithFlags(void** ptr, std::size_t size, unsigned int flag
 
 hipError_t hipMallocAsync(void** ptr, std::size_t size, hipStream_t stream) {
   if (!ptr) return hipErrorInvalidValue;
-  *ptr = nullptr;
   int device = 0;
-  if (const auto code = stream_device("hipMallocAsync", *reading(), stream, device); code != hipSuccess)
-    return code;
+  if (const auto code = pool_device("hipMallocAsync", stream, device); code != hipSuccess) return code;
+  *ptr = nullptr;
   return allocate(ptr, size, device, 0, true);
 }
 
@@ -110,9 +115,8 @@ hipError_t hipFree(void* ptr) {
 
 hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
   int device = 0;
-  const auto code = stream_device("hipFreeAsync", *reading(), stream, device);
-  if (!ptr && !reading()->rules.free_async_takes_null) return hipErrorInvalidValue;
-  if (!ptr || code != hipSuccess) return code;
+  if (const auto code = pool_device("hipFreeAsync", stream, device); code != hipSuccess) return code;
+  if (!ptr) return reading()->rules.free_async_takes_null ? hipSuccess : hipErrorInvalidValue;
   bool unrecorded = false;  // memory that is not from a pool
   {
     const reading m;

@@ -114,7 +114,8 @@ hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int
   if (flags > 1) return hipErrorInvalidValue;  // 1: hipEventWaitExternal
   if (!event) return hipErrorInvalidHandle;
   if (!reading()->events.contains(id_of(event))) return bad_event("hipStreamWaitEvent", event);
-  if (const auto code = check_stream("hipStreamWaitEvent", stream); code != hipSuccess) return code;
+  if (const auto code = check_stream("hipStreamWaitEvent", stream); code != hipSuccess)
+    return code == hipErrorContextIsDestroyed ? hipErrorInvalidHandle : code;
   const auto [place, recorded] = [&] {
     const reading m;
     const auto found = m->events.find(id_of(event));
