@@ -74,22 +74,34 @@ std::vector<std::shared_ptr<growing_pool>> growing_pool_slots::taken() {
       void* pointer, std::ptrdiff_t, int, void*) {                                               \
     hipplan::free_in(0x##x##y##z, pointer);                                                      \
   }
-#define HIPPLAN_16_SLOTS(x, y)                                                                    \
-  HIPPLAN_SLOT(x, y, 0)                                                                           \
-  HIPPLAN_SLOT(x, y, 1)                                                                           \
-  HIPPLAN_SLOT(x, y, 2)                                                                           \
-  HIPPLAN_SLOT(x, y, 3) HIPPLAN_SLOT(x, y, 4) HIPPLAN_SLOT(x, y, 5) HIPPLAN_SLOT(x, y, 6)         \
-      HIPPLAN_SLOT(x, y, 7) HIPPLAN_SLOT(x, y, 8) HIPPLAN_SLOT(x, y, 9) HIPPLAN_SLOT(x, y, a)     \
-          HIPPLAN_SLOT(x, y, b) HIPPLAN_SLOT(x, y, c) HIPPLAN_SLOT(x, y, d) HIPPLAN_SLOT(x, y, e) \
-              HIPPLAN_SLOT(x, y, f)
-#define HIPPLAN_256_SLOTS(x)                                                                          \
-  HIPPLAN_16_SLOTS(x, 0)                                                                              \
-  HIPPLAN_16_SLOTS(x, 1)                                                                              \
-  HIPPLAN_16_SLOTS(x, 2)                                                                              \
-  HIPPLAN_16_SLOTS(x, 3) HIPPLAN_16_SLOTS(x, 4) HIPPLAN_16_SLOTS(x, 5) HIPPLAN_16_SLOTS(x, 6)         \
-      HIPPLAN_16_SLOTS(x, 7) HIPPLAN_16_SLOTS(x, 8) HIPPLAN_16_SLOTS(x, 9) HIPPLAN_16_SLOTS(x, a)     \
-          HIPPLAN_16_SLOTS(x, b) HIPPLAN_16_SLOTS(x, c) HIPPLAN_16_SLOTS(x, d) HIPPLAN_16_SLOTS(x, e) \
-              HIPPLAN_16_SLOTS(x, f)
+#define HIPPLAN_16_SLOTS(x, y) \
+  HIPPLAN_SLOT(x, y, 0)        \
+  HIPPLAN_SLOT(x, y, 1)        \
+  HIPPLAN_SLOT(x, y, 2)        \
+  HIPPLAN_SLOT(x, y, 3)        \
+  HIPPLAN_SLOT(x, y, 4)        \
+  HIPPLAN_SLOT(x, y, 5)        \
+  HIPPLAN_SLOT(x, y, 6)        \
+  HIPPLAN_SLOT(x, y, 7)        \
+  HIPPLAN_SLOT(x, y, 8)        \
+  HIPPLAN_SLOT(x, y, 9)        \
+  HIPPLAN_SLOT(x, y, a)        \
+  HIPPLAN_SLOT(x, y, b)        \
+  HIPPLAN_SLOT(x, y, c) HIPPLAN_SLOT(x, y, d) HIPPLAN_SLOT(x, y, e) HIPPLAN_SLOT(x, y, f)
+#define HIPPLAN_256_SLOTS(x) \
+  HIPPLAN_16_SLOTS(x, 0)     \
+  HIPPLAN_16_SLOTS(x, 1)     \
+  HIPPLAN_16_SLOTS(x, 2)     \
+  HIPPLAN_16_SLOTS(x, 3)     \
+  HIPPLAN_16_SLOTS(x, 4)     \
+  HIPPLAN_16_SLOTS(x, 5)     \
+  HIPPLAN_16_SLOTS(x, 6)     \
+  HIPPLAN_16_SLOTS(x, 7)     \
+  HIPPLAN_16_SLOTS(x, 8)     \
+  HIPPLAN_16_SLOTS(x, 9)     \
+  HIPPLAN_16_SLOTS(x, a)     \
+  HIPPLAN_16_SLOTS(x, b)     \
+  HIPPLAN_16_SLOTS(x, c) HIPPLAN_16_SLOTS(x, d) HIPPLAN_16_SLOTS(x, e) HIPPLAN_16_SLOTS(x, f)
 HIPPLAN_256_SLOTS(0)
 HIPPLAN_256_SLOTS(1)
 HIPPLAN_256_SLOTS(2)
