@@ -1,8 +1,13 @@
-"""A torch.cuda.MemPool over two exported C functions, and who uses it."""
+"""The torch.cuda.MemPools over two exported C functions, and who uses them.
+
+PyTorch lets one thread at a time allocate in a MemPool, and a graph that is captured counts as one. So each that enters
+gets a MemPool of its own; all of them take blocks from the same native pool.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -19,7 +24,7 @@ Threads = Literal["this", "all"]
 
 
 class MemPool:
-    """What PyTorch has of a pool: its allocator, and a torch.cuda.MemPool while there is one."""
+    """What PyTorch has of a pool: its allocator, and its torch.cuda.MemPools."""
 
     def __init__(self, name: str, family: Family, device: int, functions: tuple[str, str]) -> None:
         self._name = name
@@ -27,7 +32,9 @@ class MemPool:
         self.device = device
         """Its ordinal, HIP's and PyTorch's."""
         self._functions = functions
-        self._torch_pool: Any = None
+        self._idle: list[Any] = []
+        """The MemPools in which no thread allocates now; captured graphs may use their memory."""
+        self._choosing = threading.Lock()
         self._allocator: Any = None
 
     @property
@@ -53,13 +60,11 @@ class MemPool:
             if self._allocator is None:
                 self._allocator = torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, *self._functions)
                 _allocators.append(self._allocator)
-            if self._torch_pool is None:
-                self._torch_pool = torch.cuda.MemPool(self._allocator.allocator())
             before = self.used_bytes
             entered = torch.cuda.use_mem_pool if threads == "this" else used_by_all_threads
-            with torch.cuda.device(self.device), entered(self._torch_pool):
+            with torch.cuda.device(self.device), self._torch_pool(torch) as torch_pool, entered(torch_pool):
                 try:
-                    yield self._torch_pool
+                    yield torch_pool
                 except torch.cuda.OutOfMemoryError as error:
                     if why := self.why_full():
                         error.args = (f"{error} hipplan: no room in the pool '{self._name}': {why}",)
@@ -74,12 +79,31 @@ class MemPool:
             why = "what was made there lies elsewhere, or in blocks that PyTorch had kept"
             log.warning("PyTorch took no memory of '%s': %s", self._name, why)
 
+    @contextmanager
+    def _torch_pool(self, torch: Any) -> Iterator[Any]:
+        """A MemPool for whoever enters: an idle one, but for those of graphs. A graph writes to the blocks of its
+        MemPool at each replay, so no other tensors may get them."""
+        with self._choosing:
+            free = [number for number, pool in enumerate(self._idle) if not _is_in_graph(pool)]
+            torch_pool = self._idle.pop(free[0]) if free else None
+        if torch_pool is None:
+            torch_pool = torch.cuda.MemPool(self._allocator.allocator())
+        try:
+            yield torch_pool
+        finally:
+            self._idle.append(torch_pool)
+
+    def drop_torch_pools(self) -> None:
+        """Drops the MemPools, but for those of captured graphs: PyTorch ends the process if one of these goes."""
+        with self._choosing:
+            dropped = [pool for pool in self._idle if not _is_in_graph(pool)]
+            self._idle = [pool for pool in self._idle if pool not in dropped]
+        dropped.clear()  # which frees blocks, with the lock released
+
     def empty_cache(self) -> None:
         """Makes PyTorch free the blocks without tensors. The caller holds no lock: PyTorch calls the pool's functions,
         and may wait for another thread that does."""
-        in_graph = self._torch_pool is not None and self._torch_pool.use_count() > 1
-        if not in_graph:  # PyTorch ends the process if a MemPool goes while a captured graph uses it
-            self._torch_pool = None
+        self.drop_torch_pools()
         if self._allocator is not None:
             self._torch().cuda.empty_cache()
 
@@ -92,6 +116,10 @@ class MemPool:
         if torch_version is None:
             raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
         return torch
+
+
+def _is_in_graph(torch_pool: Any) -> bool:
+    return bool(torch_pool.use_count() > 1)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class TorchPool(MemPool):
         """Makes PyTorch free the blocks without tensors."""
         if self.native.blocks:
             self.empty_cache()
-        self._torch_pool = None
+        self.drop_torch_pools()
 
     def renew(self) -> None:
         """Allocates blocks again after its memory slept and is restored."""
@@ -72,5 +72,5 @@ class TorchPool(MemPool):
 
     def close(self) -> None:
         """Stop allocating blocks."""
-        self._torch_pool = None
+        self.drop_torch_pools()
         self.native.close()

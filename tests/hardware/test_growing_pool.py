@@ -87,12 +87,12 @@ def test_tensors_live_through_sleep_and_graphs_replay(torch: Any, layout: Any) -
     with layout.torch_pool("weights") as pool:
         x = torch.arange(MIB, dtype=torch.float32, device=DEVICE)
         weight = torch.full((MIB,), 3.0, device=DEVICE)
-        chunks = of(layout).chunks
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool.id):
-            parts = [x * weight + n for n in range(16)]  # maps chunks while it is captured
-            y = sum(parts)
-            del parts
+    chunks = of(layout).chunks
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, pool=pool.id):
+        parts = [x * weight + n for n in range(16)]  # maps chunks while it is captured
+        y = sum(parts)
+        del parts
     assert of(layout).chunks > chunks
     graph.replay()
     before, address = y.clone(), y.data_ptr()
@@ -143,19 +143,21 @@ def test_a_graph_keeps_its_memory_through_trim_and_sleep(torch: Any, layout: Any
     graph = torch.cuda.CUDAGraph()
     with layout.torch_pool("weights") as pool:
         x = torch.ones(MIB, device=DEVICE)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool.id):
-            y = (x + 1) * 2
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, pool=pool.id):
+        y = (x + 1) * 2
     del pool
+    with layout.torch_pool("weights"):
+        beside = torch.zeros(MIB, device=DEVICE)  # in no block that the graph writes to
     layout.trim()
     layout.sleep("weights")
     layout.wake()
     y.zero_()
     graph.replay()
-    assert float(y.sum()) == 4.0 * MIB
+    assert (float(y.sum()), float(beside.sum())) == (4.0 * MIB, 0.0)
     torch.cuda.synchronize()
     graph.reset()
-    del graph, x, y
+    del graph, x, y, beside
 
 
 def test_who_is_inside_keeps_it_awake_and_sleep_keeps_out(torch: Any, layout: Any) -> None:
@@ -220,6 +222,7 @@ def test_many_cycles_leave_everything_as_it_was(torch: Any, layout: Any) -> None
     for _ in range(20):
         layout.sleep("kv")
         layout.wake("kv", retain=True)
+    assert torch.equal(kept, whole)  # its kernels take memory when they are first run
     address, free = kept.data_ptr(), torch.cuda.mem_get_info()[0]
     open_files = descriptors()
     for _ in range(int(os.environ.get("HIPPLAN_POOL_CYCLES", "1000"))):
