@@ -30,6 +30,7 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
         ("transactions", ""),
         ("ranks", "ranks.yaml"),
         ("sleep", "server.yaml"),
+        ("frameworks", "trainer.yaml"),
         ("streams", "plan.yaml"),
         ("rdma", "rdma.yaml"),
     ],

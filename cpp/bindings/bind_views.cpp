@@ -1,9 +1,15 @@
 // Leases, memory as views see it, and pools for other allocators.
+#include <array>
+
+#include "core/growing_pool.hpp"
 #include "core/memory_pool.hpp"
+#include "core/words.hpp"
 #include "window.hpp"
 
 namespace hipplan {
 namespace {
+
+using growing_pool_ptr = std::shared_ptr<growing_pool>;
 
 capsule_kind kind_of(const py::tuple& device, const py::tuple& dtype, bool read_only, bool versioned) {
   return {device[0].cast<int>(),
@@ -93,6 +99,63 @@ void bind_pool(py::module_& module) {
            "Refuses new blocks; the slot becomes free with the last block.");
 }
 
+std::string state_word(const growing_pool& self) {
+  constexpr std::array words{"open", "stopped", "asleep", "closed"};
+  return words[static_cast<std::size_t>(self.current_state())];
+}
+
+growing_pool_ptr new_growing_pool(runtime_ptr runtime, const snapshot& in, slot_id range, std::string name,
+                                  int device, std::pair<std::size_t, std::size_t> chunk_and_step, bool rdma,
+                                  const std::vector<std::pair<int, std::string>>& rights,
+                                  std::shared_ptr<lease_book> book) {
+  pool_memory memory{std::move(name), device_id{device}, chunk_and_step.first, chunk_and_step.second, {}, {}};
+  memory.properties.location_id = device;
+  memory.properties.rdma = rdma;
+  for (const auto& [who, right] : rights) {
+    const auto flags = static_cast<hip::hipMemAccessFlags>(number_of(access_words, right));
+    memory.rights.push_back({{hip::hipMemLocationTypeDevice, who}, flags});
+  }
+  const without_gil release;
+  return growing_pool::create(std::move(runtime), in, range, std::move(memory), std::move(book));
+}
+
+void bind_growing_pool(py::module_& module) {
+  py::register_exception<pool_state_error>(module, "PoolStateError", PyExc_RuntimeError);
+  py::class_<growing_pool::usage>(module, "PoolUsage", "Bytes and counts of a growing pool.")
+      .def_readonly("reserved", &growing_pool::usage::reserved_bytes)
+      .def_readonly("mapped", &growing_pool::usage::mapped_bytes)
+      .def_readonly("used", &growing_pool::usage::used_bytes)
+      .def_readonly("saved", &growing_pool::usage::saved_bytes)
+      .def_readonly("chunks", &growing_pool::usage::chunks)
+      .def_readonly("blocks", &growing_pool::usage::blocks)
+      .def_readonly("refused", &growing_pool::usage::refused, "How often it had no room.")
+      .def_readonly("all_chunks", &growing_pool::usage::all_chunks_bytes, "Bytes, asleep or not.");
+  py::class_<growing_pool, growing_pool_ptr>(
+      module, "GrowingPool", "Memory that is mapped as blocks are asked for, by C functions of its slot.")
+      .def("__init__", constructor(&new_growing_pool), is_constructor(), py::arg("runtime"),
+           py::arg("snapshot"), py::arg("range"), py::arg("name"), py::arg("device"),
+           py::arg("chunk_and_step"), py::arg("rdma"), py::arg("rights"), py::arg("book"))
+      .def_static("left_over", &growing_pool::left_over, no_gil(),
+                  "Closed pools that still own memory, because tensors lived on.")
+      .def_property_readonly("slot", &growing_pool::slot)
+      .def_property_readonly("device", [](const growing_pool& self) { return self.device().value; })
+      .def_property_readonly("state", state_word, "open, stopped, asleep or closed.")
+      .def_property_readonly("usage", py::cpp_function(&growing_pool::used, no_gil()))
+      .def_property_readonly("why_full", &growing_pool::why_full,
+                             "Why it returned null last; empty if it never did.")
+      .def("stop", &growing_pool::stop, no_gil(), "Gives out nothing until resume().")
+      .def("resume", &growing_pool::resume, no_gil())
+      .def("mark", &growing_pool::mark, no_gil(), "For free_chunks(): what is freed before this.")
+      .def("free_chunks", &growing_pool::free_chunks, py::arg("mark"), py::arg("report"), no_gil(),
+           "For a device that was idle since mark(): frees chunks without blocks.")
+      .def("fall_asleep", &growing_pool::fall_asleep, py::arg("keep_bytes"), py::arg("report"), no_gil())
+      .def("wake_up", &growing_pool::wake_up, py::arg("retain"), py::arg("report"), no_gil())
+      .def("close", &growing_pool::close, py::arg("unmaps"), py::arg("report"), no_gil(),
+           "Gives out nothing any more; unmaps: frees all memory now.")
+      .def("abandon", &growing_pool::abandon, no_gil(),
+           "For a layout that is dropped: closes it, waits for the device and frees what can be freed.");
+}
+
 }  // namespace
 
 void bind_views(py::module_& module) {
@@ -100,6 +163,7 @@ void bind_views(py::module_& module) {
   bind_window(module);
   bind_lease(module);
   bind_pool(module);
+  bind_growing_pool(module);
 }
 
 }  // namespace hipplan

@@ -7,6 +7,13 @@
 
 namespace hipplan {
 
+/// Where a range is, for who maps memory in it.
+struct range_place {
+  std::uintptr_t base;  ///< the first aligned address
+  std::size_t size_bytes;
+  std::shared_ptr<range_pieces> pieces;
+};
+
 class address_range : public owned {
  public:
   /// Empty. size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two.
@@ -35,11 +42,12 @@ class address_range : public owned {
                             : address_;
   }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] range_place place() const noexcept {
+    return {base(), size_bytes_ - (base() - address_), pieces_};
+  }
   [[nodiscard]] std::string identify() const;
 
  private:
-  friend class mapping;
-
   std::uintptr_t address_ = 0;
   std::size_t size_bytes_;
   std::size_t alignment_bytes_;

@@ -11,12 +11,15 @@ namespace hipplan {
 class mapping : public owned {
  public:
   /// Empty. offset_bytes: where in the range.
-  mapping(hip::runtime& runtime, plan_name name, const address_range& range, std::size_t offset_bytes,
+  mapping(hip::runtime& runtime, plan_name name, const range_place& range, std::size_t offset_bytes,
           std::size_t size_bytes)
       : owned(runtime, std::move(name)),
-        address_(range.base() + offset_bytes),
+        address_(range.base + offset_bytes),
         size_bytes_(size_bytes),
-        pieces_(range.pieces_) {}
+        pieces_(range.pieces) {}
+  mapping(hip::runtime& runtime, plan_name name, const address_range& range, std::size_t offset_bytes,
+          std::size_t size_bytes)
+      : mapping(runtime, std::move(name), range.place(), offset_bytes, size_bytes) {}
   /// hipMemMap. memory: at least as large, mapped from its first byte.
   /// No device has access until set_access(). Up to 7.2 HIP returns success even if it failed; then
   /// set_access() fails.

@@ -30,26 +30,6 @@ std::optional<driver_call> plain_release_call(const held& owner) {
   return std::nullopt;
 }
 
-/// Frees an object and adds the outcome to the report. Throws std::bad_alloc if there is no memory to report
-/// a failure; then it must be called again.
-template <class Kind, class Release>
-void release_into(undo_report& report, Kind& what, Release release) {
-  constexpr bool is_change = std::is_same_v<Kind, alteration>;
-  try {
-    release();
-    ++(is_change ? report.restored : report.freed);
-  } catch (const hip::hip_error& error) {
-    report.leaks.push_back({what.name(), what.identify(), error, is_change});
-    what.mark_reported();
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {  // none is known; but a release that always throws must end
-    const hip::hip_error unknown(hip::hipErrorUnknown, "undo", what.identify(), error.what());
-    report.leaks.push_back({what.name(), what.identify(), unknown, is_change});
-    what.mark_reported();
-  }
-}
-
 void free_one(held& owner, undo_report& report) {
   std::visit(
       [&](auto& what) {

@@ -8,8 +8,10 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "deadline.hpp"
@@ -35,6 +37,26 @@ struct undo_report {
   std::vector<leak> leaks;
   std::vector<std::string> kept;  ///< names of objects that wait for leases to end
 };
+
+/// Frees an object and adds the outcome to the report. Throws std::bad_alloc if there is no memory to report
+/// a failure; then it must be called again, or the object's destructor reports it.
+template <class Kind, class Release>
+void release_into(undo_report& report, Kind& what, Release release) {
+  constexpr bool is_change = std::is_same_v<Kind, alteration>;
+  try {
+    release();
+    ++(is_change ? report.restored : report.freed);
+  } catch (const hip::hip_error& error) {
+    report.leaks.push_back({what.name(), what.identify(), error, is_change});
+    what.mark_reported();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {  // none is known; but a release that always throws must end
+    const hip::hip_error unknown(hip::hipErrorUnknown, "undo", what.identify(), error.what());
+    report.leaks.push_back({what.name(), what.identify(), unknown, is_change});
+    what.mark_reported();
+  }
+}
 
 /// An object in words: place in the order of creation; name; kind, size and address.
 struct described {

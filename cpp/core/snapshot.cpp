@@ -36,6 +36,14 @@ std::size_t snapshot::size_bytes(slot_id slot) const {
   });
 }
 
+range_place snapshot::place(slot_id slot) const {
+  return with(slot, [](const held::owner& owner) {
+    const auto* const range = std::get_if<address_range>(&owner);
+    if (!range) throw std::out_of_range("what is in this slot is no range of addresses");
+    return range->place();
+  });
+}
+
 std::uintptr_t snapshot::handle(slot_id slot) const {
   return with(slot, [](const held::owner& owner) {
     const auto* const memory = std::get_if<allocation>(&owner);

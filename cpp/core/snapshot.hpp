@@ -68,6 +68,7 @@ class snapshot {
   [[nodiscard]] std::size_t size_bytes(slot_id slot) const;
   [[nodiscard]] std::uintptr_t handle(slot_id allocation) const;
   [[nodiscard]] std::uintptr_t stream_handle(slot_id stream) const;
+  [[nodiscard]] range_place place(slot_id range) const;
   /// See allocation::share().
   [[nodiscard]] int share(slot_id allocation) const;
   /// Whether an allocation was exported or imported: other processes may have it mapped.

@@ -14,6 +14,7 @@ from typing import Protocol
 from hipplan import _core
 from hipplan.errors import Diagnostic, LayoutInUse, suggest_or_list
 from hipplan.layout.dlpack import places_of
+from hipplan.layout.growing import GrowingPools
 from hipplan.layout.leases import in_use
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
@@ -111,6 +112,8 @@ class Holding:
         """Devices whose memory is free as soon as it is released."""
         self.under_way = UnderWay()
         """Asynchronous transfers."""
+        self.pools = GrowingPools()
+        """Pools for PyTorch, whose memory is no part of the state."""
         self.watches = Watches()
         """Callbacks before memory is freed."""
         self.record = record
@@ -221,4 +224,8 @@ class Holding:
             hint = "first delete the arrays and tensors made from it, or call close(force=True)"
             raise LayoutInUse(self.under_way.explained(in_use(holders, hint)))
         self.state.copies.files.clear()  # they stay, but nothing reads them any more
-        return free_retired(self.native.retired, self.record)
+        freed = [pool.close() for pool in self.pools]  # first: their chunks are in ranges of the layout
+        undone = free_retired(self.native.retired, self.record)
+        for more in freed:
+            undone = more.and_then(undone)
+        return undone

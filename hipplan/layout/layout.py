@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,10 +19,10 @@ from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
 from hipplan.layout.moving import MovesBytes
 from hipplan.layout.options import OnBytes, OnStep, Options
+from hipplan.layout.pooling import HasPools
 from hipplan.layout.sharing import export
 from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.tensors import Convert, tensors_of
-from hipplan.layout.torchpool import Threads, TorchPool
 from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
@@ -32,7 +31,7 @@ from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
 from hipplan.program import remake
 from hipplan.program.borders import Part
-from hipplan.program.difference import Difference
+from hipplan.program.difference import Difference, difference
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan, PlanSource
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hipplan")
 
 
-class Layout(MovesBytes, InNotebooks):
+class Layout(MovesBytes, HasPools, InNotebooks):
     """What apply() returns. Use it as a context manager, or call close().
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy. close()
@@ -56,7 +55,7 @@ class Layout(MovesBytes, InNotebooks):
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
         """Calls of apply repeated because the driver returned NotReady."""
-        self._torch_pools: dict[str, TorchPool] = {}
+        self._torch_pools = {}
         open_layouts.add(self)
 
     @property
@@ -215,7 +214,9 @@ class Layout(MovesBytes, InNotebooks):
         lists. to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file, which only
         this user may open. unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
         copied again. checksum: whether a checksum of the copy is stored, which wake() compares; None: that of a file.
-        force: keeps views and captured graphs; using them faults the GPU until wake(). on_unmap(names) is called before
+        force: keeps views and captured graphs; using them faults the GPU until wake(). Names and tags of pools for
+        PyTorch sleep, too, to "host" or "drop"; their tensors stay, and no view or callback counts there (HP409: a
+        thread allocates in one); the result does not list them. on_unmap(names) is called before
         anything happens; on_map(names) when the memory is restored: after wake(), or if this sleep failed. It waits for
         work of the devices; no new work may use the memory. Memory that is asleep already is skipped. Raises
         ApplyError: no such object (HP420), it cannot sleep (HP440), the kept copy is gone (HP443), the file cannot be
@@ -223,11 +224,15 @@ class Layout(MovesBytes, InNotebooks):
         views exist; MachineError (HP303, HP309); LeakError: it is asleep, but an object could not be released.
         """
         self._holding.require_open()
-        with self._holding.turn.taken():
-            for pool in self._torch_pools.values():
-                pool.trim()
-            how = sleeping.How(to, unchanged, checksum, force)
-            return sleeping.sleep(self._holding, names, how, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes)
+        pools, others = self._to_sleep(names, to)
+        with self._pools_asleep(pools, to):
+            if not others:
+                return difference(self.program, self.program)
+            with self._holding.turn.taken():
+                for pool in self._torch_pools.values():
+                    pool.trim()
+                how = sleeping.How(to, unchanged, checksum, force)
+                return sleeping.sleep(self._holding, others, how, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes)
 
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
         """Undoes sleep(): new memory at the same addresses, with the same access and the saved bytes.
@@ -238,17 +243,23 @@ class Layout(MovesBytes, InNotebooks):
         then it is still asleep. LeakError: it is awake, but an object could not be released.
         """
         self._holding.require_open()
+        pools, others = self._to_wake(names)
         try:
             with self._holding.turn.taken():
-                return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
+                woken = difference(self.program, self.program)
+                if others is None or others:
+                    woken = sleeping.wake(self._holding, others, retain=retain, on_bytes=on_bytes)
         finally:
             for pool in self._torch_pools.values():
                 pool.renew()
+        self._wake_pools(pools, retain=retain)
+        return woken
 
     @property
     def asleep(self) -> dict[str, str]:
-        """Name of a sleeping region or allocation -> where its bytes are: host, drop or file."""
-        return sleeping.asleep(self.program)
+        """Name of a sleeping region, pool or allocation -> where its bytes are: host, drop or file."""
+        pools = {pool.region: pool.asleep_in for pool in self._holding.pools if pool.asleep_in}
+        return sleeping.asleep(self.program) | pools
 
     def seal(self, name: str) -> Difference:
         """Makes a region, a reservation or one mapping read-only, or all that a pattern means, and reads that back.
@@ -313,23 +324,6 @@ class Layout(MovesBytes, InNotebooks):
         """
         return tensors_of(self._holding, name, convert)
 
-    @contextmanager
-    def torch_pool(self, name: str, *, threads: Threads = "this") -> Iterator[Any]:
-        """While entered, PyTorch allocations on the device come from a region, tensor or device buffer.
-
-        threads: "this" thread's allocations, or those of "all" threads: so also gradients, which backward() makes in a
-        thread of its own, and models that transformers loads with worker threads. With "all" a warning is logged if
-        nothing was allocated inside. It yields a torch.cuda.MemPool; if it is full, PyTorch raises
-        torch.OutOfMemoryError. Tensors keep the layout open (HP409). Memory that a region has grown by is used once
-        all older tensors are deleted. Raises ValueError for memory that is not on one device, RuntimeError without a
-        PyTorch for the runtime's GPUs, or with one that cannot do it for all threads.
-        """
-        pool = self._torch_pools.get(name)
-        if pool is None or pool.is_outdated():
-            pool = self._torch_pools[name] = TorchPool(self._holding, name)
-        with pool.used(threads) as torch_pool:
-            yield torch_pool
-
     def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:
         """Waits for the devices and for transfers, then releases everything, latest first. A second call does nothing.
 
@@ -349,7 +343,7 @@ class Layout(MovesBytes, InNotebooks):
         for pool in self._torch_pools.values():
             pool.trim()
         holding.under_way.wait(patience(), stop=force)
-        with holding.lock:
+        with self._pools_emptied(force), holding.lock:
             if self.closed:
                 return NOTHING
             holding.watches.before(holding.state)

@@ -236,7 +236,7 @@ def _require_freed_at_once(holding: Holding, state: State, change: Difference) -
         return
     going = {step.device: step.name for step in change.gone if isinstance(step, steps.CreateAllocation)}
     for device in sorted(going.keys() - holding.frees_at_once):
-        if not _asked(partial(frees_at_once, state.program, state.runtime, device), going[device]):
+        if not asked(partial(frees_at_once, state.program, state.runtime, device), going[device]):
             why = "this release frees memory only together with its address range (ROCm issue 6021)"
             raise cannot_sleep(plan_name_of(change.old, going[device]), why, "close the layout instead")
         holding.frees_at_once.add(device)
@@ -251,14 +251,15 @@ def _require_room(state: State, change: Difference) -> None:
     names = {ordinal: name for name, ordinal in change.new.devices.items()}
     diagnostics = []
     for device, size in sorted(needed.items()):
-        free, _ = _asked(partial(state.runtime.memory_info, device), names[device])
+        free, _ = asked(partial(state.runtime.memory_info, device), names[device])
         if size > free:
             diagnostics.append(no_room_to_wake(names[device], size, free))
     if diagnostics:
         raise ApplyError(diagnostics)
 
 
-def _asked(ask: Callable[[], Answer], name: str) -> Answer:
+def asked(ask: Callable[[], Answer], name: str) -> Answer:
+    """The answer of the driver to a question before a change. Raises ApplyError (HP401)."""
     try:
         return ask()
     except _core.HipError as error:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import Protocol
 
@@ -103,6 +103,16 @@ class Undone:
         shared += [failure for failure in self.failures if failure.arguments.startswith("not called")]
         return [_for_all(shared), *(failure.diagnostic() for failure in self.failures if failure not in shared)]
 
+    def and_then(self, other: Undone) -> Undone:
+        """Both, one after the other."""
+        return replace(
+            other,
+            count=self.count + other.count,
+            failures=self.failures + other.failures,
+            restored=self.restored + other.restored,
+            interrupt=self.interrupt or other.interrupt,
+        )
+
     def raise_failures(self) -> None:
         """Raises what interrupted it, or else LeakError, if an object was not released."""
         leaked = LeakError(self.diagnostics(), undone=self) if self.failures else None
@@ -172,29 +182,45 @@ def _undone(work: _core.UndoRun, report: _core.UndoReport, interrupt: BaseExcept
         Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
         for name, error in work.failures
     ]
-    failures += [
+    failures += _failures_in(report)
+    kept = tuple(report.kept)
+    return Undone(report.freed, tuple(failures), kept, report.restored, work.retried, interrupt=interrupt)
+
+
+def undone_of(report: _core.UndoReport) -> Undone:
+    """What a call has reported."""
+    return Undone(report.freed, tuple(_failures_in(report)), restored=report.restored)
+
+
+def log_failures(undone: Undone) -> None:
+    """For a call whose result is more important."""
+    for failure in undone.diagnostics():
+        log.error("%s", failure)
+
+
+def _failures_in(report: _core.UndoReport) -> list[Failure]:
+    return [
         Failure(
             leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
             lost=True, is_change=leak.is_change,
         )
         for leak in report.leaks
     ]  # fmt: skip
-    kept = tuple(report.kept)
-    return Undone(report.freed, tuple(failures), kept, report.restored, work.retried, interrupt=interrupt)
 
 
 def free_waiting() -> BaseException | None:
     """Frees objects that waited for views, if those have ended. Failures are logged, because the layout's caller has
     returned. Returns the exception of a signal, such as KeyboardInterrupt, for the caller to raise."""
     interrupt: BaseException | None = None
+    for pool in _core.GrowingPool.left_over():  # first: its chunks are in a range of a layout
+        pool.abandon()
     for retired in _waiting():
         if retired.waits:
             continue
         undone = free_retired(retired)
         if not undone.kept:
             _core.remove_waiting(retired)
-        for failure in undone.diagnostics():
-            log.error("%s", failure)
+        log_failures(undone)
         interrupt = interrupt or undone.interrupt
     return interrupt
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import Transaction
-from hipplan.layout.undo import free_retired
+from hipplan.layout.undo import free_retired, log_failures
 from hipplan.program import consent, contents, extend, patterns, peak, pieces, resize, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
@@ -82,7 +82,8 @@ def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], D
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
     holding.is_filling = bool(difference.contents)
     try:
-        done = carry_out()
+        with _pools_emptied(holding, difference):
+            done = carry_out()
     except LayoutInUse as busy:
         watches.after(holding.state, is_failing=True)
         raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
@@ -96,6 +97,20 @@ def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], D
         holding.is_filling = False
     watches.after(holding.state)
     return done
+
+
+@contextmanager
+def _pools_emptied(holding: Holding, difference: Difference) -> Iterator[None]:
+    """While entered, the pools whose regions go give out nothing and have no memory but that of tensors. Raises
+    LayoutInUse (HP409)."""
+    gone = {step.name for step in difference.gone if step.makes == "reservation"}
+    pools = [pool for pool in holding.pools if pool.region in gone]
+    with holding.pools.stopped(pools):
+        for pool in pools:
+            log_failures(pool.trim())
+        yield
+        for pool in pools:
+            log_failures(holding.pools.drop(pool))
 
 
 def _call_watches(holding: Holding, difference: Difference) -> None:
@@ -130,8 +145,7 @@ def _require_at_rest(holding: Holding) -> None:
         raise refuse("the layout is being changed already", why="changes cannot be nested")
     if holdings.retired.freeable:  # an interrupt stopped the end of an earlier change
         undone = free_retired(holdings.retired, holding.record)
-        for failure in undone.diagnostics():
-            log.error("%s", failure)
+        log_failures(undone)
         if undone.interrupt is not None:
             raise undone.interrupt
     if holdings.damaged:

@@ -38,6 +38,7 @@ _WHY = {
     "pinned": "the driver frees pinned memory when its process ends",
     "registered": "registered memory belongs to one process",
     "managed": "the driver frees managed memory when its process ends",
+    "pool": "PyTorch takes and frees its memory in one process",
     "allocation": "it is imported: the process that made it holds it",
 }
 """What a step makes -> why a holder cannot hold it."""
@@ -93,6 +94,7 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
     made += [(name, "stream", stream.path) for name, stream in objects.streams.items()]
     made += [(f"{peer.device}->{peer.peer}", "peer", peer.path) for peer in objects.peers]
     made += [(name, "allocation", item.path) for name, item in objects.allocations.items() if item.spec.bind]
+    made += [(name, "pool", region.path) for name, region in objects.regions.items() if region.spec.torch]
     for name, kind, path in made:
         yield _cannot_be_held(name, kind, plan.span(*path, key=True))
     if not any(not item.spec.bind for item in objects.allocations.values()) and not objects.regions:
@@ -123,6 +125,9 @@ def _unholdable(program: Program) -> Iterator[Diagnostic]:
     for name, shared in program.shared.items():
         why = "map: is for ranks that apply together; attached processes can map all of it"
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
+    for name, placed in program.regions.items():
+        if placed.region.spec.torch is not None:
+            yield _cannot_be_held(name, "pool", program.makers[name].origin)
     lanes = contents.lane_names(program)
     for step in program.making:
         can_be_held = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")

@@ -17,6 +17,7 @@ from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, Of
 from hipplan.program import huge_pages, steps
 from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
 from hipplan.program.program import descriptors_of
+from hipplan.program.tags import chunks_of_pools
 from hipplan.units import about_size, full_size
 
 PADDING_MIN = 16 * 2**20
@@ -259,14 +260,17 @@ class _Rules:
         limit = self.machine.limits.open_files
         if self.machine.runtime == "cuda" or not limit:
             return
-        count = descriptors_of(self.memory)
+        of_pools = chunks_of_pools(self.objects.regions.values())
+        count = descriptors_of(self.memory) + of_pools
         if count + OPEN_FILES_MARGIN > limit:
+            fewer = "chunks" if of_pools else "allocations"
+            pools = f", and the chunks of pools for PyTorch up to {of_pools}" if of_pools else ""
             self.add(
                 "HP308",
-                f"{len(self.memory)} allocations need {count} file descriptors, the limit is {limit}",
-                "allocations",
+                f"{len(self.memory)} allocations need {count - of_pools} file descriptors{pools}, the limit is {limit}",
+                "regions" if of_pools else "allocations",
                 why=f"each takes one, and a second if it is shared; {OPEN_FILES_MARGIN} are reserved for the process",
-                hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",
+                hint=f"use fewer, larger {fewer}, or raise the hard limit (ulimit -Hn)",
             )
 
     def padding(self) -> None:

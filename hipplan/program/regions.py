@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
-from hipplan.language.model import Allocation, Attached, Reservation, Tensor
+from hipplan.language.model import Allocation, Attached, Region, Reservation, Tensor
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
@@ -96,11 +96,12 @@ class PlacedRegion:
                 yield held, start, end
                 start = end
             held, end = device, end + size
-        yield held, start, end
+        if held:
+            yield held, start, end
 
     def chunk_of_each_device(self) -> dict[str, int]:
         """Device -> the number of one of its chunks."""
-        if len(self.holders) == 1:
+        if len(self.holders) == 1 and self.chunks:
             return {self.chunks[0][0]: 0}
         return {device: number for number, (device, _) in enumerate(self.chunks)}
 
@@ -109,7 +110,15 @@ class PlacedRegion:
         if number < len(self.chunks):
             return self.chunks[number]
         holders = self.region.devices
-        return holders[number % len(holders)], self.chunks[0][1]
+        return holders[number % len(holders)], self.chunk
+
+    @property
+    def chunk(self) -> int:
+        """The bytes of each chunk that growing adds."""
+        if self.chunks:
+            return self.chunks[0][1]
+        assert self.region.spec.chunk is not None, "lay_out() gives a region that starts empty its chunk"
+        return self.region.spec.chunk
 
     def resources(
         self, access: Mapping[str, Access], attached: Attached = "r", *, sealed: bool = False
@@ -125,7 +134,7 @@ class PlacedRegion:
         def to_all(held: tuple[tuple[str, int], ...]) -> Access:
             """What each device may do with all bytes of these holders."""
             if not differ:
-                return next(iter(access.values()))
+                return next(iter(access.values()), ())
             holders = tuple(device for device, _ in held)
             if holders not in common:
                 common[holders] = everywhere(access[device] for device in holders)
@@ -269,8 +278,10 @@ def rights_of_attached(objects: Objects) -> dict[str, Attached]:
 def _lay_out(
     region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings, budget: Budget
 ) -> PlacedRegion:
-    spec = region.spec
     step = max(granularity(device) for device in region.devices)
+    if region.spec.starts_empty:
+        region = region._replace(spec=_with_chunk(region.spec, step))
+    spec = region.spec
 
     def ask(chunks: int) -> None:
         links = chunks * len(region.access)
@@ -296,6 +307,22 @@ def _lay_out(
         chunks = _chunks(region, asked, step, ask)
     bare = PlacedRegion(region, tuple(chunks), asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
+
+
+def _with_chunk(spec: Region, step: int) -> Region:
+    """A region that starts empty with the bytes of a chunk on its machine: no chunk says them."""
+    return spec.model_copy(update={"chunk": chunk_of(spec, step)})
+
+
+def chunk_of(spec: Region, step: int) -> int:
+    """The bytes of a chunk of a region that starts empty, as a multiple of step."""
+    return round_up(spec.chunk or max(POOL_CHUNK, (spec.range_size or 0) // POOL_CHUNKS_MAX), step)
+
+
+POOL_CHUNK = 64 << 20
+"""Bytes of a chunk of a pool for PyTorch, if the plan does not say them."""
+POOL_CHUNKS_MAX = 1024
+"""A pool has at most so many chunks then: on AMD each takes a file descriptor."""
 
 
 def _parts_for(needs: Mapping[str, int], chunk: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from hipplan.program.difference import Difference, renewal
 from hipplan.program.memory import right_to_copy_from
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, moved
-from hipplan.program.resize import require
+from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access
 from hipplan.program.sealing import mappings_of, with_access
 
@@ -113,6 +113,7 @@ _OF_MAPPINGS = (steps.Map, steps.SetAccess)
 def _require(program: Program, name: str, *kinds: str) -> str:
     """Which of these kinds an object is. ApplyError (HP420): its memory cannot be recreated."""
     kind = require(program, name, *kinds)
+    require_memory(program, name)
     shared = next(
         (region for region in program.shared if name.startswith((f"{region}[", f"{region}#")) or name == region), ""
     )

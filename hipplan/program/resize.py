@@ -29,7 +29,7 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
     region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=1)
     require_unsealed(program, mapping_of(name, 0))
-    chunk = region.chunk_at(len(region.chunks))[1]
+    chunk = region.chunk
     count = max(len(region.chunks), -(-wanted // chunk)) if wanted > region.mapped else len(region.chunks)
     if count > len(region.chunks) and len(region.region.devices) > 1 and region.region.spec.spread == "blocks":
         raise refuse(f"'{name}' is spread in blocks: it cannot grow", hint="use spread: interleave")
@@ -103,9 +103,24 @@ def require(program: Program, name: str, *kinds: str) -> str:
     if kind in kinds:
         if program.sleeps(name):
             raise refuse_asleep(name)
+        _require_no_pool(program, name)
         return kind
     known = [resource.name for resource in program.resources if resource.kind in kinds]
     raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=patterns.hint(name, known))
+
+
+def _require_no_pool(program: Program, name: str) -> None:
+    """Raises ApplyError (HP420) for a region whose memory is a pool for PyTorch."""
+    if name in program.regions and program.regions[name].region.spec.torch is not None:
+        why = "it takes memory when tensors come"
+        hint = "sleep(), wake() and trim() change it"
+        raise refuse(f"'{name}' is a pool for PyTorch", why=why, hint=hint)
+
+
+def require_memory(program: Program, name: str) -> None:
+    """Raises ApplyError (HP420) for a region that is still empty."""
+    if name in program.regions and not program.regions[name].chunks:
+        raise refuse(f"'{name}' has no memory yet", hint=f'first call grow("{name}", by=...)')
 
 
 def require_unsealed(program: Program, mapping: str) -> None:
@@ -143,8 +158,7 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
 def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:
     """The steps of each new chunk, like those of the first one, but with the rights for its own device's memory."""
     name = made.region.name
-    create = find(program, steps.CreateAllocation, memory_of(name, 0))
-    place = find(program, steps.Map, mapping_of(name, 0))
+    create, place = _first(program, was)
     first = len(was.chunks)
     devices = {device for device, _ in made.chunks[first:]}
     rights = {device: steps.rights_of(made.region.access_to(device), program.devices) for device in devices}
@@ -158,3 +172,17 @@ def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[s
         if given := rights[device]:
             yield steps.SetAccess(name=mapping, rights=given, origin=place.origin)
         at += size
+
+
+def _first(program: Program, region: PlacedRegion) -> tuple[steps.CreateAllocation, steps.Map]:
+    """The steps of a region's first chunk; of the one that it would have, if it is empty."""
+    name, spec = region.region.name, region.region.spec
+    memory, mapping, size = memory_of(name, 0), mapping_of(name, 0), region.chunk
+    if region.chunks:
+        return find(program, steps.CreateAllocation, memory), find(program, steps.Map, mapping)
+    origin, device = program.makers[name].origin, program.devices[region.region.devices[0]]
+    create = steps.CreateAllocation(
+        name=memory, origin=origin, device=device, size=size, asked=size, type="pinned", location="device",
+        shareable="none", rdma=spec.rdma,
+    )  # fmt: skip
+    return create, steps.Map(mapping, origin, name, memory, 0, size, size)

@@ -14,7 +14,7 @@ from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import device_names
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of
-from hipplan.program.resize import require
+from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access, Resource
 from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
@@ -139,6 +139,7 @@ def _access_of(program: Program, name: str) -> dict[str, Access]:
     if name not in program.regions:
         return {mapping.name: mapping.access for mapping in mappings_of(program, name)}
     require(program, name, "region")
+    require_memory(program, name)
     given = (mapping_of(name, number) for number in range(len(program.regions[name].chunks)))
     names = device_names(program.devices)
     rights = {mapping: step.rights if (step := program.rights.get(mapping)) else () for mapping in given}

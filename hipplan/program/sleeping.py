@@ -18,6 +18,7 @@ from hipplan.program.content_steps import Part, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
+from hipplan.program.resize import require_memory
 from hipplan.program.resources import Resource
 from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of, unmovable
 from hipplan.program.steps import whole_name
@@ -204,6 +205,8 @@ def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
             several = (name for name, resource in known.items() if resource.kind in KINDS)
             raise refuse(f"there is no '{name}' that could sleep", hint=patterns.hint(name, several))
         _require_whole(known[name], program)
+        if known[name].kind == "region":
+            require_memory(program, name)
         if known[name].kind == "allocation":
             units[name] = [name]
         else:
@@ -232,7 +235,8 @@ def able(program: Program, to: str) -> tuple[str, ...]:
         if resource.kind in ("region", "allocation") and not resource.asleep and not resource.inside
         and "#" not in resource.name and resource.name not in program.parts
     ]  # fmt: skip
-    units = {name: memory for name, memory in _units(program, awake).items() if memory}
+    awake = [name for name in awake if name not in program.regions or program.regions[name].chunks]
+    units = _units(program, awake)
     refused = {name for name, _ in _unable(program, units)}
     able = {name: memory for name, memory in units.items() if name not in refused}
     lost = set() if to == DROP else unmovable(program, (each for memory in able.values() for each in memory))

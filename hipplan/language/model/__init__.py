@@ -20,6 +20,7 @@ from hipplan.language.model.managed import Advice, AttachTo, ByteRange, Prefetch
 from hipplan.language.model.plan import Plan
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
+from hipplan.language.model.torch import Torch
 from hipplan.language.model.virtual import Access, Allocation, Attached, Mapping, Reservation
 
 __all__ = [
@@ -51,4 +52,5 @@ __all__ = [
     "Reservation",
     "Stream",
     "Tensor",
+    "Torch",
 ]

@@ -105,7 +105,17 @@ def _open_size(value: Any, more: str = "") -> int | str:
 
 def _auto_or_size(value: Any) -> int | str:
     """One validator, because pydantic reports each branch of a union."""
-    return "auto" if isinstance(value, str) and value == "auto" else _open_size(value, ", or auto")
+    if isinstance(value, str) and value == "auto":
+        return value
+    is_size = not isinstance(value, float) and not is_share(value) and value not in (FILL, *_MEANT_FILL)
+    return 0 if is_size and _is_zero(value) else _open_size(value, ", or auto")
+
+
+def _is_zero(value: Any) -> bool:
+    try:
+        return parse_size(value) == 0
+    except SizeError:
+        return False
 
 
 def _size_or_share(value: Any) -> int | str:
@@ -133,8 +143,8 @@ _SHARES: dict[str, Any] = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?%$
 OpenSize = Annotated[int | str, BeforeValidator(_open_size), WithJsonSchema(_size_schema(1, _WORDS[1], _SHARES))]
 """A Size, or what the machine decides: `fill`, or a percentage. Text is a size that is still open."""
 
-AutoSize = Annotated[int | str, BeforeValidator(_auto_or_size), WithJsonSchema(_size_schema(1, *_WORDS, _SHARES))]
-"""An OpenSize, or `auto`: what is needed."""
+AutoSize = Annotated[int | str, BeforeValidator(_auto_or_size), WithJsonSchema(_size_schema(0, *_WORDS, _SHARES))]
+"""An OpenSize, `auto`: what is needed, or 0: what starts empty."""
 
 SizeOrShare = Annotated[int | str, BeforeValidator(_size_or_share), WithJsonSchema(_size_schema(1, _SHARES))]
 """A Size, or a percentage."""

@@ -9,6 +9,7 @@ from typing_extensions import Self
 from hipplan.files.dtypes import BY_NAME, meant_dtype
 from hipplan.language.model.base import FILL, Alignment, AutoSize, Name, PlanModel, Size, SizeOrShare, Steps, refuse
 from hipplan.language.model.ranks import OfRank, RegionMap
+from hipplan.language.model.torch import Torch
 from hipplan.language.model.virtual import Access, Attached
 from hipplan.units import BYTES_MAX, format_size
 
@@ -116,9 +117,10 @@ class Region(PlanModel):
     """How many bytes are mapped, rounded up to whole chunks (on each device). `auto`: as many as the tensors need.
     A percentage, such as 80%, is of each device's memory, whatever is free of it; `fill` is all that is left on each
     device after everything else of the plan. Both are rounded down to whole chunks, and decided for a machine:
-    docs/regions.md.
+    docs/regions.md. 0: it starts empty, and reserves the addresses that it grows into.
 
-    Errors: HP107 auto without tensors, or with -1 in a shape; two fill one device; HP301 nothing is left.
+    Errors: HP107 auto without tensors, or with -1 in a shape; two fill one device; HP301 nothing is left; HP105 0
+    without reserve.
     Source: hipMemCreate, hipMemMap.
     """
 
@@ -204,6 +206,13 @@ class Region(PlanModel):
     Source: hipMemAddressReserve(addr).
     """
 
+    torch: Torch | None = None
+    """Makes its memory a pool that takes chunks as PyTorch allocates; for a region with `size: 0` on one device.
+
+    Errors: HP107 with a size, devices, map or seal, or in a plan for ranks; HP204 a tag used twice on one device.
+    Source: ours; hipMemCreate, hipMemMap, hipMemSetAccess, while the program runs.
+    """
+
     tensors: dict[Name, Tensor] = {}
     """Named arrays, placed in this order; layout["region.tensor"] is one. The same plan always gives the same offsets,
     and adding a tensor at the end moves no other.
@@ -217,8 +226,14 @@ class Region(PlanModel):
         """The bytes of addresses that it asks for, if it does."""
         return self.reserve if isinstance(self.reserve, int) and self.size != FILL else None
 
+    @property
+    def starts_empty(self) -> bool:
+        """Whether nothing is mapped at first."""
+        return self.size == 0
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        self._empty()
         if isinstance(self.reserve, str) and self.size != FILL:
             why = "it is the memory that size: fill leaves free; without fill, reserve is the bytes of addresses"
             hint = "write size: fill, or bytes: reserve: 64GiB"
@@ -233,7 +248,7 @@ class Region(PlanModel):
         if self.range_size is not None and holders and self.spread == "blocks":
             why = "memory added at the end would be outside the blocks"
             raise refuse("HP107", "a region in blocks cannot grow", at="reserve", why=why, hint="use interleave")
-        if self.chunk is None and (self.spread == "interleave" or self.range_size is not None):
+        if self.chunk is None and self.torch is None and (self.spread == "interleave" or self.range_size is not None):
             why = "chunk is the size of one step"
             hint = f"add chunk: {format_size(self._fair_chunk())}"
             raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
@@ -249,6 +264,29 @@ class Region(PlanModel):
         if self.map is not None and self.map.access == "rw" and self.seal:
             hint = "write access: r, or remove seal"
             raise refuse("HP107", "a sealed region cannot be mapped for writing", at="map", hint=hint)
+
+    def _empty(self) -> None:
+        """Check that only a region that can grow starts empty, and that a pool for PyTorch does."""
+        if self.torch is not None:
+            others = {"devices": self.devices, "map": self.map, "seal": self.seal, "tensors": self.tensors}
+            other = next((key for key, value in others.items() if value), "")
+            if other:
+                why = "its memory is a pool, made and freed as tensors come and go"
+                hint = f"remove {other}, or torch"
+                raise refuse("HP107", f"torch and {other} exclude each other", at=other, why=why, hint=hint)
+            if not self.starts_empty:
+                why = "a pool takes memory when tensors come"
+                raise refuse("HP107", "a pool for PyTorch starts empty", at="torch", why=why, hint="write size: 0")
+        if not self.starts_empty:
+            return
+        if self.reserve is None:
+            why = "HIP rejects it or returns a null pointer"
+            hint = "remove the object, or add reserve: and chunk: for a region that starts empty"
+            raise refuse("HP105", "a size of 0 bytes", at="size", why=why, hint=hint)
+        if self.tensors or self.map is not None:
+            key = "tensors" if self.tensors else "map"
+            hint = f"remove {key}, or write a size"
+            raise refuse("HP107", f"a region that starts empty has no {key}", at=key, hint=hint)
 
     def _owners(self) -> None:
         """Check that `others` is used only in regions over several devices, and beside `owner`."""

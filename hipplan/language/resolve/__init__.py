@@ -29,7 +29,7 @@ from hipplan.language.resolve.mappings import Mappings
 from hipplan.language.resolve.names import Names, SpanOf
 from hipplan.language.resolve.ranks import part_of
 from hipplan.language.resolve.references import LeftOut, check_references, devices_named
-from hipplan.language.resolve.regions import resolve_region
+from hipplan.language.resolve.regions import check_tags, resolve_region
 from hipplan.language.resolve.unused import warn_of_unused
 
 _NOTHING: LeftOut = {}
@@ -72,8 +72,7 @@ def resolve(
         for alike, path, spec in names.spread("buffers", plan.buffers)
         for name in alike
     }
-    made = {buffer.path: buffer for buffer in buffers.values()}  # one buffer for all that `count` makes
-    for buffer in made.values():
+    for buffer in {buffer.path: buffer for buffer in buffers.values()}.values():  # one for all that `count` makes
         check_buffer(buffer, names, devices, streams)
     check_bindings(buffers, names)
     all_regions = {
@@ -84,6 +83,7 @@ def resolve(
     }
     regions = {name: region for name, region in all_regions.items() if name in plan.regions}
     check_addresses(reservations, regions, names)
+    check_tags(regions, names)
     check_fills(regions, buffers, names)
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)

@@ -44,6 +44,9 @@ def _check(plan: Plan, spec: Any, path: Path, rank: Rank, names: Names) -> None:
     for key in ("rank", "map"):
         if plan.ranks is None and getattr(spec, key, None) is not None:
             names.report("HP107", f"{key} needs a plan with ranks", (*path, key), hint="add ranks: {} to the plan")
+    if plan.ranks is not None and getattr(spec, "torch", None) is not None:
+        hint = "give the pools a plan of their own, without ranks"
+        names.report("HP107", "a pool for PyTorch is for one process", (*path, "torch"), hint=hint)
     if plan.ranks is not None and isinstance(spec.rank, int) and spec.rank >= rank.ranks:
         names.report(
             "HP215", f"there is no rank {spec.rank} of {rank.ranks}", (*path, "rank"), hint="ranks count from 0"

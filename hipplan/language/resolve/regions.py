@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hipplan.language.model import OTHERS, OWNER, Region
 from hipplan.language.objects import Path, ResolvedRegion
 from hipplan.language.resolve.devices import Devices
@@ -32,6 +34,19 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     if isinstance(spec.size, int) and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, spec.size, path, names)
     return ResolvedRegion(name, spec, holders, access, path)
+
+
+def check_tags(regions: Mapping[str, ResolvedRegion], names: Names) -> None:
+    """HP204: two pools for PyTorch with one tag on one device."""
+    taken: dict[tuple[str, str], str] = {}
+    for name, region in regions.items():
+        if region.spec.torch is None:
+            continue
+        tag, device = region.spec.torch.tag, region.devices[0]
+        other = taken.setdefault((tag, device), name)
+        if other != name:
+            summary = f"'{other}' and '{name}' both have the tag '{tag}' on {device}"
+            names.report("HP204", summary, (*region.path, "torch", "tag"), hint="give one of them another tag")
 
 
 def _access(spec: Region, holders: tuple[str, ...], path: Path, devices: Devices) -> dict[str, str]:

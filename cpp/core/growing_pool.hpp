@@ -1,0 +1,168 @@
+// A pool for an allocator outside hipplan that takes memory from the driver as blocks are asked for.
+//
+// A layout owns the range of addresses; the chunks mapped in it belong to the pool, not to the layout's
+// snapshot. The pool's mutex protects its table. It is held for no wait: not for a copy, a device or a
+// change. A change (sleep, wake, trim, close) stops the pool first, where it moves chunks that blocks are in;
+// then take() returns null until the change has ended. free_block() makes no driver call at all, because it
+// may run while a graph is captured: a freed block can be taken again once the device has been idle since
+// (free_chunks).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "buffer.hpp"
+#include "leases.hpp"
+#include "mapping.hpp"
+#include "retired.hpp"
+#include "snapshot.hpp"
+#include "suballocator.hpp"
+
+namespace hipplan {
+
+/// What a pool makes its chunks of.
+struct pool_memory {
+  std::string name;  ///< of the region
+  device_id device;
+  std::size_t chunk_bytes = 0;  ///< of a chunk at least; a multiple of step_bytes
+  std::size_t step_bytes = 0;   ///< a larger chunk is a multiple of this
+  allocation_properties properties;
+  std::vector<hip::hipMemAccessDesc> rights;
+};
+
+/// A change of the pool that is not possible in its state.
+class pool_state_error : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+class growing_pool : public std::enable_shared_from_this<growing_pool> {
+ public:
+  enum class state { open, stopped, asleep, closed };
+
+  struct usage {
+    std::size_t reserved_bytes;  ///< addresses
+    std::size_t mapped_bytes;    ///< of all chunks
+    std::size_t used_bytes;      ///< of blocks, those included that are freed, but cannot be taken again yet
+    std::size_t saved_bytes;     ///< host memory with copies of chunks
+    std::size_t chunks;
+    std::size_t blocks;
+    std::size_t refused;           ///< how often there was no room
+    std::size_t all_chunks_bytes;  ///< asleep or not
+  };
+
+  /// range: of a snapshot, which has to outlive every chunk. Takes a slot. Throws std::out_of_range (no
+  /// range), std::runtime_error (all slots are taken).
+  [[nodiscard]] static std::shared_ptr<growing_pool> create(runtime_ptr runtime, const snapshot& in,
+                                                            slot_id range, pool_memory memory,
+                                                            std::shared_ptr<lease_book> book);
+  /// The closed pools whose memory can be freed: tensors lived on when they were closed, and are gone now.
+  [[nodiscard]] static std::vector<std::shared_ptr<growing_pool>> left_over();
+
+  growing_pool(const growing_pool&) = delete;
+  growing_pool& operator=(const growing_pool&) = delete;
+
+  /// The number of its two functions.
+  [[nodiscard]] int slot() const noexcept { return slot_; }
+  [[nodiscard]] device_id device() const noexcept { return memory_.device; }
+
+  /// Null: no room, another device, or not open. why_full() says which.
+  [[nodiscard]] void* take(std::size_t size_bytes, int device) noexcept;
+  /// Makes no driver call. Ignores pointers that are not of a block.
+  void free_block(void* pointer) noexcept;
+
+  /// Begins a change: take() returns null until resume(). Throws pool_state_error unless it is open.
+  void stop();
+  /// Ends a change that did not happen, or that leaves the pool open.
+  void resume() noexcept;
+
+  /// Returns a mark for free_chunks(): what is freed before this can be taken again once the device was idle.
+  [[nodiscard]] std::uint64_t mark() noexcept;
+  /// For a device that was idle since mark(): the freed blocks of before can be taken again, and chunks
+  /// without blocks are freed. Failures are added to the report. Throws std::bad_alloc, and loses nothing
+  /// then.
+  void free_chunks(std::uint64_t mark, undo_report& report);
+
+  /// Frees the memory of all chunks and keeps addresses and blocks; for a stopped pool and an idle device.
+  /// keep_bytes: copies them to pinned host memory first; copies that a wake has kept are used again.
+  /// Throws pool_state_error, hip_error; then the pool is unchanged, but for what the report names. Else
+  /// it is asleep, and the report names memory that could not be released.
+  void fall_asleep(bool keep_bytes, undo_report& report);
+  /// Maps new memory at the same addresses and copies the bytes back. retain: keeps the copies for the next
+  /// sleep. Throws pool_state_error, hip_error; then it is still asleep. Else it is open.
+  void wake_up(bool retain, undo_report& report);
+
+  /// Gives out nothing any more. Chunks stay until their blocks are freed; free_chunks() frees them then.
+  /// With unmaps, all memory is freed now, so that stale pointers fault.
+  void close(bool unmaps, undo_report& report);
+
+  /// For a layout that is dropped: closes it, waits for the device and frees what can be freed. Failures go
+  /// to the leak log.
+  void abandon() noexcept;
+
+  [[nodiscard]] state current_state() const;
+  [[nodiscard]] usage used() const;
+  /// Why take() returned null last; empty: it never did.
+  [[nodiscard]] std::string why_full() const;
+
+ private:
+  struct piece {
+    allocation memory;
+    mapping place;
+  };
+  struct chunk {
+    std::size_t size_bytes;
+    suballocator room;
+    std::vector<piece> pieces;  ///< empty while it sleeps
+    std::unique_ptr<pinned_buffer> copy;
+  };
+  using chunk_map = std::map<std::size_t, chunk>;  // by offset
+  struct block {
+    lease held;
+    std::size_t chunk;                        ///< its offset
+    std::optional<std::uint64_t> freed_at{};  ///< the mark that comes after
+  };
+
+  growing_pool(runtime_ptr runtime, const snapshot& in, slot_id range, pool_memory memory,
+               std::shared_ptr<lease_book> book);
+  [[nodiscard]] chunk* chunk_with_room(std::size_t size_bytes, std::size_t& offset) noexcept;
+  [[nodiscard]] chunk* add_chunk(std::size_t size_bytes, std::size_t& offset);
+  std::nullptr_t refuse(std::string why);
+  [[nodiscard]] std::vector<piece> made(std::size_t offset, std::size_t size_bytes) const;
+  void settle(std::uint64_t mark) noexcept;
+  void free_chunk(std::size_t offset, chunk& what, undo_report& report);
+  void save(chunk_map::value_type& what);
+  void unmap_all(undo_report& report);
+  void map_again(piece& what, undo_report& report);
+  void free_copies(undo_report& report) noexcept;
+  void leave_slot_if_done() noexcept;
+  void require(state wanted, const char* what) const;
+  [[nodiscard]] bool is_left_over() const;
+  [[nodiscard]] bool in_forked_child() const noexcept { return !runtime_->may_call(); }
+
+  const runtime_ptr runtime_;
+  const pool_memory memory_;
+  const range_place range_;
+  const std::shared_ptr<lease_book> book_;
+  const std::uint64_t age_;
+  int slot_ = -1;
+
+  std::mutex change_;  ///< one change at a time; before mutex_
+  mutable std::mutex mutex_;
+  state state_ = state::open;
+  suballocator addresses_;
+  chunk_map chunks_;
+  std::map<std::size_t, block> blocks_;  // by offset
+  std::uint64_t mark_ = 0;
+  bool unmapped_ = false;  ///< for good: close() has unmapped everything
+  std::size_t mapped_bytes_ = 0;
+  std::size_t saved_bytes_ = 0;
+  std::size_t refused_ = 0;
+  std::string why_full_;
+};
+
+}  // namespace hipplan

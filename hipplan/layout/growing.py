@@ -1,0 +1,237 @@
+"""Pools for PyTorch that take memory as tensors come: the regions of a plan with `torch: {tag: ...}`.
+
+The chunks belong to native code (cpp/core/growing_pool.hpp), not to the layout's program. So a pool changes while
+other threads change the rest of the layout; what changes the pool itself (sleep, wake, update, close) stops it first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, driver_failure
+from hipplan.layout.mempool import MemPool
+from hipplan.layout.state import State
+from hipplan.layout.undo import Undone, log_failures, undone_of, wait_until_idle
+from hipplan.layout.usage import PoolUsage
+from hipplan.machines.family import family_of
+from hipplan.machines.machine import FALLBACK_GRANULARITY
+from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse_asleep
+from hipplan.program.backups import DROP, HOST
+from hipplan.program.steps import rights_of
+from hipplan.program.tags import tag_of
+
+log = logging.getLogger("hipplan")
+
+_OUT_OF_MEMORY = 2
+POOL_TARGETS = (HOST, DROP)
+"""Where the bytes of a pool can be while it sleeps."""
+
+
+class GrowingPool(MemPool):
+    """One region's pool."""
+
+    def __init__(self, state: State, leases: _core.LeaseBook, region: str) -> None:
+        program = state.program
+        placed = program.regions[region]
+        self.label = placed.region.devices[0]
+        """The plan's name for its device."""
+        device = program.devices[self.label]
+        machine = program.measured.devices[device] if program.measured is not None else None
+        step = (machine and machine.granularity_recommended) or FALLBACK_GRANULARITY
+        self.region = region
+        self.tag = tag_of(program, region)
+        self.asleep_in = ""
+        """Where its bytes are while it sleeps: host or drop."""
+        self._runtime = state.runtime
+        self._spec = placed.region.spec
+        self._users = 0
+        self._lock = threading.Lock()
+        self._refused = 0
+        self.native = _core.GrowingPool(
+            state.runtime, state.snapshot, program.slots[region], region, device, (placed.chunk, step),
+            placed.region.spec.rdma, rights_of(placed.region.access_to(self.label), program.devices), leases,
+        )  # fmt: skip
+        functions = (f"hipplan_chunks_malloc_{self.native.slot:03x}", f"hipplan_chunks_free_{self.native.slot:03x}")
+        super().__init__(region, family_of(state.runtime.path), device, functions)
+
+    def is_outdated(self, state: State) -> bool:
+        """Whether a change in place gave it another chunk, and it has no tensors left; then it is closed."""
+        now = state.program.regions[self.region].region.spec
+        if now == self._spec:
+            return False
+        self.tag = tag_of(state.program, self.region)
+        if self.native.usage.blocks or self._users:
+            return False
+        log_failures(self.trim())
+        log_failures(self.close())
+        return True
+
+    @property
+    def used_bytes(self) -> int:
+        return self.native.usage.used
+
+    @property
+    def usage(self) -> PoolUsage:
+        """What it takes now."""
+        native = self.native.usage
+        return PoolUsage(
+            self.region, self.tag, self.label, self.asleep_in or self.native.state, native.reserved, native.mapped,
+            native.used, native.saved, native.chunks, native.blocks,
+        )  # fmt: skip
+
+    @contextmanager
+    def entering(self) -> Iterator[None]:
+        """Raises ApplyError (HP441): it is asleep; LayoutInUse (HP409): another thread changes it."""
+        with self._lock:
+            if self.native.state == "asleep":
+                raise refuse_asleep(self.region)
+            if self.native.state != "open":
+                raise LayoutInUse(Diagnostic("HP409", f"the pool '{self.region}' is being changed", hint="try again"))
+            self._users += 1
+            self._refused = self.native.usage.refused
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def why_full(self) -> str:
+        return self.native.why_full if self.native.usage.refused > self._refused else ""
+
+    def stop(self, *, force: bool = False) -> None:
+        """From here on it has no memory to give. Raises LayoutInUse (HP409): a thread is allocating in it, and not
+        force."""
+        with self._lock:
+            if self._users and not force:
+                hint = "leave every `with layout.torch_pool(...)` block first"
+                summary = f"the pool '{self.region}' is in use: PyTorch allocates in it"
+                raise LayoutInUse(Diagnostic("HP409", summary, hint=hint))
+            if self.native.state == "open":
+                self.native.stop()
+
+    def trim(self) -> Undone:
+        """Frees chunks without tensors. Raises HipError, and what a signal raises, before it frees anything."""
+        self.empty_cache()
+        before = self.native.mark()
+        if self.native.usage.chunks and self.native.state != "asleep":
+            wait_until_idle(self._runtime, {self.label: self.device})
+        return self._reported(lambda report: self.native.free_chunks(before, report))
+
+    def sleep(self, to: str) -> Undone:
+        """Frees the memory of a stopped pool and keeps its tensors. to: host or drop. Raises ApplyError (HP401, HP440);
+        then it is unchanged, and still stopped."""
+        before = self.native.mark()
+        try:
+            wait_until_idle(self._runtime, {self.label: self.device})
+            freed = self._reported(lambda report: self.native.free_chunks(before, report))
+            slept = self._reported(lambda report: self.native.fall_asleep(to == HOST, report))
+        except _core.HipError as error:
+            raise driver_failure(error, self.region, "nothing was changed") from error
+        self.asleep_in = to
+        return freed.and_then(slept)
+
+    def wake(self, *, retain: bool) -> Undone:
+        """Restores memory and bytes. Raises ApplyError (HP401, HP442); then it is still asleep."""
+        before = self.native.mark()
+        freed = self._reported(lambda report: self.native.free_chunks(before, report))
+        try:
+            woken = self._reported(lambda report: self.native.wake_up(retain, report))
+        except _core.HipError as error:
+            raise self._unwoken(error) from error
+        self.asleep_in = ""
+        return freed.and_then(woken)
+
+    def _unwoken(self, error: _core.HipError) -> ApplyError:
+        """HP442 if the device has too little memory, else HP401."""
+        if error.code == _OUT_OF_MEMORY and error.call == "hipMemCreate":
+            with suppress(_core.HipError):
+                free, _ = self._runtime.memory_info(self.device)
+                needed = self.native.usage.all_chunks
+                return ApplyError(no_room_to_wake(self.label, max(needed, free), free))
+        return driver_failure(error, self.region, "it is still asleep")
+
+    def close(self) -> Undone:
+        """Frees all of its memory; tensors that still live point at nothing. The device is idle."""
+        return self._reported(lambda report: self.native.close(True, report))
+
+    def _reported(self, call: Callable[[_core.UndoReport], object]) -> Undone:
+        """Runs a call that adds to a report. What the report names of a call that failed is logged."""
+        report = _core.UndoReport()
+        try:
+            call(report)
+        except BaseException:
+            log_failures(undone_of(report))
+            raise
+        return undone_of(report)
+
+
+class GrowingPools:
+    """Those of a layout, by region; made when they are first used."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, GrowingPool] = {}
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[GrowingPool]:
+        return iter([*self._made.values()])
+
+    def get(self, owner: object, state: State, leases: _core.LeaseBook, region: str) -> GrowingPool:
+        """The pool of a region. owner: what the pool must not outlive but for its tensors."""
+        with self._lock:
+            pool = self._made.get(region)
+            if pool is None or pool.is_outdated(state):
+                self._made[region] = pool = GrowingPool(state, leases, region)
+                weakref.finalize(owner, pool.native.abandon)
+            return pool
+
+    @contextmanager
+    def stopped(self, pools: list[GrowingPool], *, force: bool = False) -> Iterator[None]:
+        """While entered, these give out nothing. Raises LayoutInUse (HP409), with nothing stopped."""
+        try:
+            for pool in pools:
+                pool.stop(force=force)
+            yield
+        finally:
+            for pool in pools:
+                pool.native.resume()
+
+    def drop(self, pool: GrowingPool) -> Undone:
+        """Close one whose region is gone."""
+        self._made.pop(pool.region, None)
+        return pool.close()
+
+
+def require_target(region: str, to: object) -> str:
+    """host or drop. Raises ApplyError (HP440): a pool sleeps into no file."""
+    if to not in POOL_TARGETS:
+        raise cannot_sleep(region, "the bytes of a pool go to host memory or are dropped", "write to='host'")
+    return str(to)
+
+
+def fall_asleep(pools: list[GrowingPool], to: str) -> Undone:
+    """All of these stopped pools, or none: those that sleep already are woken again. Raises as GrowingPool.sleep()."""
+    done: list[GrowingPool] = []
+    undone = Undone(0)
+    try:
+        for pool in pools:
+            if pool.native.state != "asleep":
+                undone = undone.and_then(pool.sleep(to))
+                done.append(pool)
+    except BaseException:
+        wake_again(done)
+        raise
+    return undone
+
+
+def wake_again(pools: list[GrowingPool]) -> None:
+    """For a sleep of several that failed; bytes that were to be dropped are lost then."""
+    for pool in pools:
+        try:
+            pool.wake(retain=False)
+        except (ApplyError, _core.HipError) as error:
+            log.error("'%s' stays asleep: %s", pool.region, error)

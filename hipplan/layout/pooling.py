@@ -1,0 +1,209 @@
+"""Pools for PyTorch, as methods of a layout."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from hipplan import _core
+from hipplan.errors import LeakError, driver_failure
+from hipplan.layout.growing import POOL_TARGETS, GrowingPool, fall_asleep, require_target, wake_again
+from hipplan.layout.holding import Holding
+from hipplan.layout.mempool import Threads
+from hipplan.layout.probe import frees_at_once
+from hipplan.layout.sleeping import ABLE, Names, asked, listed
+from hipplan.layout.torchpool import TorchPool
+from hipplan.layout.undo import Undone, log_failures
+from hipplan.layout.usage import Usage
+from hipplan.machines.family import family_of
+from hipplan.program import patterns
+from hipplan.program.alterations import cannot_sleep
+from hipplan.program.sleeping import KINDS
+from hipplan.program.tags import pools_in, tag_of, tagged
+
+log = logging.getLogger("hipplan")
+
+
+class HasPools:
+    """What a layout has for PyTorch's own allocations."""
+
+    _holding: Holding
+
+    _torch_pools: dict[str, TorchPool]
+
+    @contextmanager
+    def torch_pool(self, name: str, *, threads: Threads = "this") -> Iterator[Any]:
+        """While entered, PyTorch allocations on the device come from a region, tensor or device buffer, or from the
+        pool with a tag.
+
+        name: of the object, or the tag of a region with `torch:` in the plan; where several devices have the tag, that
+        of PyTorch's current device. threads: "this" thread's allocations, or those of "all" threads: so also gradients,
+        which backward() makes in a thread of its own, and models that transformers loads with worker threads. With
+        "all" a warning is logged if nothing was allocated inside. It yields a torch.cuda.MemPool; if it is full,
+        PyTorch raises torch.OutOfMemoryError, with the region's name. Tensors keep the layout open (HP409). Memory that
+        a region without `torch:` has grown by is used once all older tensors are deleted. Raises ValueError for memory
+        that is not on one device, RuntimeError without a PyTorch for the runtime's GPUs, or with one that cannot do it
+        for all threads; for a pool with a tag ApplyError (HP441): it is asleep.
+        """
+        if regions := tagged(self._holding.state.program, name):
+            with self._pool_here(name, regions).used(threads) as torch_pool:
+                yield torch_pool
+            return
+        pool = self._torch_pools.get(name)
+        if pool is None or pool.is_outdated():
+            pool = self._torch_pools[name] = TorchPool(self._holding, name)
+        with pool.used(threads) as torch_pool:
+            yield torch_pool
+
+    def usage(self) -> Usage:
+        """Reserved, mapped and used bytes of the pools with a tag: print() shows a table, as_dict() is for JSON."""
+        return Usage(self._growing(region).usage for region in pools_in(self._holding.state.program))
+
+    def trim(self, names: str | Iterable[str] | None = None) -> int:
+        """Frees the memory of pools with a tag that no tensor needs; returns how many bytes.
+
+        names: regions or tags; default: all pools. It empties PyTorch's cache, waits for the device, and frees chunks
+        without tensors: then a pool has at most one chunk more than its tensors fill, where they lie close together.
+        Tensors stay. Raises ApplyError (HP401), LeakError: a chunk could not be released.
+        """
+        self._holding.require_open()
+        pools = self._pools_of(names)
+        before = sum(pool.native.usage.mapped for pool in pools)
+        undone = Undone(0)
+        for pool in pools:
+            try:
+                undone = undone.and_then(pool.trim())
+            except _core.HipError as error:
+                raise driver_failure(error, pool.region, "nothing was freed") from error
+        undone.raise_failures()
+        return before - sum(pool.native.usage.mapped for pool in pools)
+
+    def _pools_of(self, names: str | Iterable[str] | None) -> list[GrowingPool]:
+        """Raises KeyError: no pool has this name or tag."""
+        program = self._holding.state.program
+        if names is None:
+            return [self._growing(region) for region in pools_in(program)]
+        regions: dict[str, None] = {}
+        for name in (names,) if isinstance(names, str) else names:
+            if not (meant := tagged(program, name)):
+                known = ", ".join(sorted({tag_of(program, region) for region in pools_in(program)})) or "none"
+                raise KeyError(f"no pool has the tag '{name}'; tags: {known}")
+            regions |= dict.fromkeys(meant)
+        return [self._growing(region) for region in regions]
+
+    def _pool_here(self, name: str, regions: tuple[str, ...]) -> GrowingPool:
+        """The pool of a name; of several with its tag, that of PyTorch's current device."""
+        pools = [self._growing(region) for region in regions]
+        if len(pools) == 1:
+            return pools[0]
+        current = pools[0]._torch().cuda.current_device()
+        here = next((pool for pool in pools if pool.device == current), None)
+        if here is None:
+            devices = ", ".join(str(pool.device) for pool in pools)
+            raise ValueError(f"the tag '{name}' has pools on the devices {devices}, and device {current} is current")
+        return here
+
+    def _growing(self, region: str) -> GrowingPool:
+        holding = self._holding
+        holding.require_open()
+        return holding.pools.get(holding, holding.state, holding.leases, region)
+
+    def _to_sleep(self, names: Names, to: object) -> tuple[list[GrowingPool], Names]:
+        """The pools that are awake among names, tags and patterns, and the other names."""
+        if names is ABLE:
+            regions = pools_in(self._holding.state.program) if to in POOL_TARGETS else ()
+            return self._in_state(regions, asleep=False), names
+        meant, others = self._split(listed(names))
+        return self._in_state(meant, asleep=False), others
+
+    def _to_wake(self, names: Names | None) -> tuple[list[GrowingPool], Names | None]:
+        """The pools that are asleep among names, tags and patterns, and the other names."""
+        if names is None:
+            return self._in_state([pool.region for pool in self._holding.pools], asleep=True), None
+        meant, others = self._split(listed(names))
+        return self._in_state(meant, asleep=True), others
+
+    def _in_state(self, regions: Iterable[str], *, asleep: bool) -> list[GrowingPool]:
+        pools = [self._growing(region) for region in regions]
+        return [pool for pool in pools if (pool.native.state == "asleep") == asleep]
+
+    def _split(self, names: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
+        """The regions of the pools that names, tags and patterns mean, and the names that mean something else."""
+        program = self._holding.state.program
+        pools = pools_in(program)
+        regions: dict[str, None] = {}
+        others: list[str] = []
+        for name in names:
+            meant = tagged(program, name)
+            if patterns.ANY in name:
+                meant = tuple(region for region in pools if patterns.matches(name, region))
+            regions |= dict.fromkeys(meant)
+            if not meant:
+                others.append(name)
+            elif patterns.ANY in name:
+                known = (other for other in program.resources if other.kind in KINDS and not other.inside)
+                others += [
+                    other.name for other in known
+                    if other.name not in pools and "#" not in other.name and patterns.matches(name, other.name)
+                ]  # fmt: skip
+        return [*regions], tuple(others)
+
+    @contextmanager
+    def _pools_asleep(self, pools: list[GrowingPool], to: object) -> Iterator[None]:
+        """Puts pools to sleep; they wake again if what is done inside fails. Raises as Layout.sleep()."""
+        if not pools:
+            yield
+            return
+        where = require_target(pools[0].region, to)
+        holding = self._holding
+        with holding.pools.stopped(pools):
+            for pool in pools:
+                pool.empty_cache()
+            with holding.turn.taken(), holding.lock:
+                for pool in pools:
+                    self._require_freed_at_once(pool)
+                undone = fall_asleep(pools, where)
+        try:
+            yield
+        except LeakError:
+            raise
+        except BaseException:
+            wake_again(pools)
+            raise
+        undone.raise_failures()
+
+    def _wake_pools(self, pools: list[GrowingPool], *, retain: bool) -> None:
+        """Raises as Layout.wake()."""
+        undone = Undone(0)
+        for pool in pools:
+            pool.empty_cache()  # what died meanwhile is not restored
+        with self._holding.turn.taken(), self._holding.lock:
+            for pool in pools:
+                undone = undone.and_then(pool.wake(retain=retain))
+        undone.raise_failures()
+
+    @contextmanager
+    def _pools_emptied(self, force: bool) -> Iterator[None]:
+        """While entered, no pool gives out anything, and none has memory but that of tensors. For close()."""
+        pools = [*self._holding.pools]
+        with self._holding.pools.stopped(pools, force=force):
+            for pool in pools:
+                try:
+                    log_failures(pool.trim())
+                except _core.HipError as error:  # the device is lost: close() reports that, too
+                    log.error("%s", error)
+            yield
+
+    def _require_freed_at_once(self, pool: GrowingPool) -> None:
+        """Raises HP440 if this HIP frees memory only with its range of addresses."""
+        holding = self._holding
+        runtime = holding.state.runtime
+        if family_of(runtime.path) == "cuda" or pool.device in holding.frees_at_once:
+            return
+        if not asked(partial(frees_at_once, holding.state.program, runtime, pool.device), pool.region):
+            why = "this release frees memory only together with its address range (ROCm issue 6021)"
+            raise cannot_sleep(pool.region, why, "close the layout instead")
+        holding.frees_at_once.add(pool.device)
