@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Literal
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
+from hipplan.language.host import HOST, is_host, node_of
 from hipplan.language.model import Allocation, Attached, Reservation, Tensor
-from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.language.objects import Objects, Path, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series
@@ -232,11 +233,7 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         shareable: Literal["none", "posix_fd"] = "none" if spec.map is None else "posix_fd"
         kinds = {
             (device, size): (
-                ResolvedAllocation(
-                    Allocation.model_construct(device=device, size=size, shareable=shareable, rdma=spec.rdma),
-                    device,
-                    path,
-                ),
+                _allocation(device, size, shareable, spec.rdma, path),
                 placed.region.access_to(device),
             )
             for device, size in set(placed.chunks)
@@ -252,6 +249,17 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         )
         reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
     return replace(objects, allocations=allocations, reservations=reservations)
+
+
+def _allocation(
+    device: str, size: int, shareable: Literal["none", "posix_fd"], rdma: bool, path: Path
+) -> ResolvedAllocation:
+    """The allocation of all chunks of one size on one device."""
+    where = HOST if is_host(device) else device
+    spec = Allocation.model_construct(
+        device=where, numa_node=node_of(device), size=size, shareable=shareable, rdma=rdma
+    )
+    return ResolvedAllocation(spec, where, path)
 
 
 def rights_of_attached(objects: Objects) -> dict[str, Attached]:
@@ -270,7 +278,7 @@ def _lay_out(
     region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings, budget: Budget
 ) -> PlacedRegion:
     spec = region.spec
-    step = max(granularity(device) for device in region.devices)
+    step = max(granularity(device) for device in (*region.devices, *region.gpus))  # to move from one to another
 
     def ask(chunks: int) -> None:
         links = chunks * len(region.access)
@@ -279,7 +287,11 @@ def _lay_out(
             budget.take(kind, count, who, lambda: plan.span(*region.path))
 
     tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
-    if isinstance(spec.size, int):
+    if spec.sizes is not None:
+        asked = sum(spec.sizes)
+        needs = dict(zip(region.devices, spec.sizes, strict=True))
+        chunks = _parts_for(needs, round_up(spec.chunk, step) if spec.chunk else 0, step, ask)
+    elif isinstance(spec.size, int):
         asked = spec.size
         chunks = _chunks(region, asked, step, ask)
     elif any(tensor.device for tensor in spec.tensors.values()):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Literal
 
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
 from hipplan.language.objects import Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.language.resolve.names import Names, families
@@ -78,11 +78,20 @@ class Devices:
                 self._missing(name, (*path, name), key=True)
         return resolved
 
+    @property
+    def first(self) -> str:
+        """The first device of the plan."""
+        return self._first
+
+    def holder(self, name: str | None, path: Path) -> str:
+        """A device, or the host on some node."""
+        return name if name is not None and is_host(name) else self.device(name, path)
+
     def several(self, names: list[str], path: Path) -> tuple[str, ...]:
-        """Devices by name or pattern, each once."""
+        """Devices by name or pattern, and the host, each once."""
         members_named: dict[str, None] = {}
         for index, name in enumerate(names):
-            members = [name] if name in self.all else []
+            members = [name] if name in self.all or is_host(name) else []
             if name.endswith(".*"):
                 members = self._families.get(name[:-2], [])
             self._names.ask("links", len(members), f"'{name}'", (*path, index))
@@ -133,7 +142,7 @@ class Devices:
                     taken.add(free)
                 self.all[name] = ResolvedDevice(name, selector, ordinal, path)
         self._check_twins()
-        for word, meaning in _WORDS.items():
+        for word, meaning in {**_WORDS, **{name: _WORDS[HOST] for name in selectors if is_host(name)}}.items():
             if word in selectors:
                 summary = f"{word} cannot be the name of a device"
                 self._names.report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hipplan.language.host import is_host
 from hipplan.language.model import OTHERS, OWNER, Region
 from hipplan.language.objects import Path, ResolvedRegion
 from hipplan.language.resolve.devices import Devices
@@ -15,8 +16,12 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     if spec.devices is not None:
         holders = devices.several(spec.devices, (*path, "devices"))
     else:
-        holders = (devices.device(spec.device, (*path, "device")),)
-    access = _access(spec, holders, (*path, "access"), devices)
+        holders = (devices.holder(spec.device, (*path, "device")),)
+    gpus = () if not all(map(is_host, holders)) else (devices.first,)
+    if spec.sizes is not None and len(spec.sizes) != len(holders):
+        summary = f"{counted(len(spec.sizes), 'size')} for {counted(len(holders), 'device')}"
+        names.report("HP107", summary, (*path, "sizes"), hint="write one size for each device")
+    access = _access(spec, (*(name for name in holders if not is_host(name)), *gpus), (*path, "access"), devices)
     if spec.range_size is not None and isinstance(spec.size, int) and spec.range_size < spec.size:
         names.report(
             "HP206",
@@ -31,7 +36,7 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     _tensors(name, spec, holders, path, names)
     if isinstance(spec.size, int) and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, spec.size, path, names)
-    return ResolvedRegion(name, spec, holders, access, path)
+    return ResolvedRegion(name, spec, holders, access, path, gpus)
 
 
 def _access(spec: Region, holders: tuple[str, ...], path: Path, devices: Devices) -> dict[str, str]:

@@ -1,0 +1,43 @@
+"""Finds the NUMA node of host memory that a plan wants near a region's GPU. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hipplan.errors import Diagnostic
+from hipplan.language.findings import Findings
+from hipplan.language.host import HOST, NEAR, on_node
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.objects import ResolvedRegion
+from hipplan.machines.machine import Machine
+
+
+def with_nodes(
+    plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings
+) -> LoadedPlan:
+    """The plan with a number in place of `near`. HP256, a warning: the node of a GPU is unknown."""
+    regions = {name: _on_nodes(region, plan, machine, devices, findings) for name, region in plan.objects.regions.items()}
+    if all(regions[name] is region for name, region in plan.objects.regions.items()):
+        return plan
+    return replace(plan, objects=replace(plan.objects, regions=regions))
+
+
+def near(gpu: str, machine: Machine, devices: Mapping[str, int]) -> str:
+    """The host's memory near a GPU; `host` where its node is unknown."""
+    node = machine.devices[devices[gpu]].numa_node
+    return HOST if node is None else on_node(node)
+
+
+def _on_nodes(
+    region: ResolvedRegion, plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings
+) -> ResolvedRegion:
+    if on_node(NEAR) not in region.devices:
+        return region
+    gpu = region.gpus[0]
+    there = near(gpu, machine, devices)
+    if there == HOST:
+        summary = f"the NUMA node of {gpu} is unknown, so '{region.name}' may be on any node"
+        why = f"{machine.name} has no numa_node for it; a virtual machine may have none"
+        findings.add(Diagnostic("HP256", summary, plan.span(*region.path), why=why, severity="warning"))
+    return region._replace(devices=tuple(there if device == on_node(NEAR) else device for device in region.devices))
