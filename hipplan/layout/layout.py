@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
 from hipplan import _core
 from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
-from hipplan.layout import open_layouts, sleeping, update
+from hipplan.layout import open_layouts, remapping, sleeping, update
 from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
@@ -30,7 +29,6 @@ from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
-from hipplan.program import remake
 from hipplan.program.borders import Part
 from hipplan.program.difference import Difference
 
@@ -187,15 +185,18 @@ class Layout(MovesBytes, InNotebooks):
 
         name: of one, or a pattern such as "kv.*": all of them are replaced, or none. part: only these bytes of each
         region or reservation: "8GiB..16GiB", slice(0, 4096) or (0, "2MiB"); whole chunks or mappings. device: the new
-        memory's device; default: the old one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays
-        unchanged; if the plan says `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises
-        ApplyError: HP420 it is imported or not whole chunks, or it failed and was rolled back; LayoutInUse (HP409)
-        while views of it exist; LeakError.
+        memory's device, or "host", where devices keep using it at its addresses: their views and graphs stay. Default: the
+        old one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays unchanged; if the plan says
+        `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
+        imported or not whole chunks, or it failed and was rolled back; HP440; LayoutInUse (HP409) while views exist;
+        MachineError (HP303, HP309); LeakError.
         """
-        find_change = partial(remake.remapped, name=name, part=part, device=device, keep_bytes=keep_bytes)
         self._holding.require_open()
-        with self._holding.turn.taken():
-            return update.change(self._holding, "remap", lambda state, _: find_change(state.program))
+        try:
+            with self._holding.turn.taken():
+                return remapping.remap(self._holding, name, part=part, device=device, keep_bytes=keep_bytes)
+        finally:
+            self._renew_pools()
 
     def sleep(
         self,
@@ -242,8 +243,11 @@ class Layout(MovesBytes, InNotebooks):
             with self._holding.turn.taken():
                 return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
         finally:
-            for pool in self._torch_pools.values():
-                pool.renew()
+            self._renew_pools()
+
+    def _renew_pools(self) -> None:
+        for pool in self._torch_pools.values():
+            pool.renew()
 
     @property
     def asleep(self) -> dict[str, str]:

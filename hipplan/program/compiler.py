@@ -38,7 +38,7 @@ from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
 from hipplan.program.inventory import resources_of
-from hipplan.program.nodes import with_nodes
+from hipplan.program.on_host import with_nodes
 from hipplan.program.open_sizes import NONE_KNOWN, OpenSize, Sizes
 from hipplan.program.program import Program
 from hipplan.program.taking import taken_by

@@ -15,6 +15,7 @@ from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, Pinne
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
+from hipplan.program.on_host import lacking
 from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
 from hipplan.program.program import descriptors_of
 from hipplan.units import about_size, full_size
@@ -341,13 +342,13 @@ class _Rules:
         cuda = self.machine.runtime == "cuda"
         if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
             self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type", hint="use type: pinned")
-        if allocation.device == HOST and version and version < (7, 1) and not cuda:
-            self.add("HP309", f"allocations on the host need HIP 7.1, {self.machine.name} has "
-                     f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
-        elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
-            self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
-                     f"{self.machine.hip_version}", *path, "numa_node",
-                     hint="remove numa_node, or use a registered buffer: anonymous has a node too")  # fmt: skip
+        if allocation.device == HOST and (why := lacking(self.machine, None)):
+            self.add("HP309", why, *path, "device", hint="use a pinned buffer")
+        elif spec.numa_node is not None and (why := lacking(self.machine, spec.numa_node)):
+            key, hint = "numa_node", "remove numa_node, or use a registered buffer: anonymous has a node too"
+            if path[0] == "regions":
+                key, hint = "device", "write host, without a node"
+            self.add("HP309", why, *path, key, hint=hint)
         too_old = not cuda and version and version < (7, 13)
         if spec.rdma and (allocation.device == HOST or self.device(allocation.device).rdma is False or too_old):
             region = name.partition("#")[0]

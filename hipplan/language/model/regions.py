@@ -48,14 +48,19 @@ def _memory_of(value: object) -> object:
     return value
 
 
-_NODES: dict[str, object] = {"anyOf": [{"const": NEAR}, {"type": "integer", "minimum": 0, "maximum": _NODE_MAX}]}
-_OF_HOST: dict[str, object] = {"required": ["numa"], "additionalProperties": False, "properties": {"numa": _NODES}}
-_PLACES: dict[str, object] = {"required": [HOST], "additionalProperties": False, "properties": {HOST: _OF_HOST}}
+def _only(key: str, value: dict[str, object]) -> dict[str, object]:
+    """The schema of a mapping with this key alone."""
+    one = {"minProperties": 1, "maxProperties": 1, "propertyNames": {"const": key}}
+    return {"type": "object", **one, "additionalProperties": value}
+
+
+_NODE: dict[str, object] = {"type": "integer", "minimum": 0, "maximum": _NODE_MAX}
+_ON_NODE = _only(HOST, _only("numa", {"anyOf": [{"const": NEAR, "type": "string"}, _NODE]}))
 
 MemoryOf = Annotated[
     str,
     BeforeValidator(_memory_of),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", **_PLACES}]}),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _ON_NODE]}),
 ]
 """A device, or the host: `host`, or {host: {numa: near}} for memory near the region's GPU, or {host: {numa: 0}}."""
 
@@ -301,10 +306,6 @@ class Region(PlanModel):
             for key, why in (("rdma", "network cards reach a GPU's memory"), ("map", "other ranks map a GPU's memory")):
                 if getattr(self, key):
                     raise refuse("HP107", f"{key} is not for host memory", at=key, why=why, hint=f"remove {key}")
-            if isinstance(self.size, str) and self.size != "auto":
-                why = "the machine decides how much of a GPU's memory is left"
-                hint = "write the bytes, or sizes: for each device"
-                raise refuse("HP107", f"size: {self.size} is not for host memory", at="size", why=why, hint=hint)
 
     def _mapped_by_others(self) -> None:
         if self.addresses == "symmetric" and self.map is None:

@@ -83,15 +83,21 @@ class Devices:
         """The first device of the plan."""
         return self._first
 
-    def holder(self, name: str | None, path: Path) -> str:
-        """A device, or the host on some node."""
-        return name if name is not None and is_host(name) else self.device(name, path)
+    def holder(self, name: str | None, path: Path, why_not: str) -> str:
+        """A device, or the host on some node. why_not: why the host cannot hold the memory; empty if it can."""
+        if name is None or not is_host(name):
+            return self.device(name, path)
+        if why_not:
+            self._names.report(
+                "HP201", "the host is not a device", path, why=why_not, hint="name a device, or remove it"
+            )
+        return name
 
-    def several(self, names: list[str], path: Path) -> tuple[str, ...]:
-        """Devices by name or pattern, and the host, each once."""
+    def several(self, names: list[str], path: Path, why_not: str) -> tuple[str, ...]:
+        """Devices by name or pattern, and the host as in holder(), each once."""
         members_named: dict[str, None] = {}
         for index, name in enumerate(names):
-            members = [name] if name in self.all or is_host(name) else []
+            members = [self.holder(name, (*path, index), why_not)] if name in self.all or is_host(name) else []
             if name.endswith(".*"):
                 members = self._families.get(name[:-2], [])
             self._names.ask("links", len(members), f"'{name}'", (*path, index))

@@ -13,10 +13,12 @@ from hipplan.units import full_size, round_up
 
 def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: Devices) -> ResolvedRegion:
     """Resolves one region and reports its errors."""
+    is_open = isinstance(spec.size, str) and spec.size != "auto"
+    why = f"size: {spec.size} is a part of a GPU's memory" if is_open else ""
     if spec.devices is not None:
-        holders = devices.several(spec.devices, (*path, "devices"))
+        holders = devices.several(spec.devices, (*path, "devices"), why)
     else:
-        holders = (devices.holder(spec.device, (*path, "device")),)
+        holders = (devices.holder(spec.device, (*path, "device"), why),)
     gpus = () if not all(map(is_host, holders)) else (devices.first,)
     if spec.sizes is not None and len(spec.sizes) != len(holders):
         summary = f"{counted(len(spec.sizes), 'size')} for {counted(len(holders), 'device')}"

@@ -1,4 +1,4 @@
-"""Finds the NUMA node of host memory that a plan wants near a region's GPU. Pure."""
+"""Memory of the host: the NUMA node that a plan wants near a region's GPU, and the releases that have it. Pure."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def near(gpu: str, machine: Machine, devices: Mapping[str, int]) -> str:
     """The host's memory near a GPU; `host` where its node is unknown."""
     node = machine.devices[devices[gpu]].numa_node
     return HOST if node is None else on_node(node)
+
+
+def lacking(machine: Machine, node: int | None) -> str:
+    """Why a machine's release has no allocations on the host, or on this NUMA node of it; empty if it has."""
+    version = machine.version
+    if machine.runtime == "cuda" or not version:
+        return ""
+    what, first, named = ("on the host", (7, 1), "7.1")
+    if node is not None and version >= first:
+        what, first, named = "on a NUMA node", (7, 15), "7.15 (ROCm 10.0)"
+    have = f"{machine.name} has {machine.hip_version}"
+    return f"allocations {what} need HIP {named}, {have}" if version < first else ""
 
 
 def _on_nodes(
