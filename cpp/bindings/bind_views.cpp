@@ -70,7 +70,9 @@ void bind_window(py::module_& module) {
 void bind_lease(py::module_& module) {
   py::class_<lease>(module, "Lease",
                     "A lease on a window, for Python objects that keep one; ends with this object.")
-      .def("__init__", constructor(+[](const window& on, bool by_cpu) { return std::make_unique<lease>(on.take(by_cpu)); }),
+      .def("__init__", constructor(+[](const window& on, bool by_cpu) {
+             return std::make_unique<lease>(on.take(by_cpu));
+           }),
            is_constructor(), py::arg("window"), py::arg("by_cpu") = true);
 }
 

@@ -31,4 +31,6 @@ def remap(holding: Holding, name: str, *, part: Part | None, device: str | None,
 def _cannot_move(name: str) -> ApplyError:
     """HP440: this HIP would keep the GPU's memory too."""
     why = "this release frees memory only together with its address range (ROCm issue 6021)"
-    return ApplyError(Diagnostic("HP440", f"'{name}' cannot move to the host", why=why, hint="close the layout instead"))
+    return ApplyError(
+        Diagnostic("HP440", f"'{name}' cannot move to the host", why=why, hint="close the layout instead")
+    )

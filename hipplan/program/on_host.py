@@ -13,11 +13,11 @@ from hipplan.language.objects import ResolvedRegion
 from hipplan.machines.machine import Machine
 
 
-def with_nodes(
-    plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings
-) -> LoadedPlan:
+def with_nodes(plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings) -> LoadedPlan:
     """The plan with a number in place of `near`. HP256, a warning: the node of a GPU is unknown."""
-    regions = {name: _on_nodes(region, plan, machine, devices, findings) for name, region in plan.objects.regions.items()}
+    regions = {
+        name: _on_nodes(region, plan, machine, devices, findings) for name, region in plan.objects.regions.items()
+    }
     if all(regions[name] is region for name, region in plan.objects.regions.items()):
         return plan
     return replace(plan, objects=replace(plan.objects, regions=regions))

@@ -19,7 +19,14 @@ from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host, node_of
 from hipplan.language.model import Allocation, Attached, Reservation, Tensor
-from hipplan.language.objects import Objects, Path, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.language.objects import (
+    Objects,
+    Path,
+    ResolvedAllocation,
+    ResolvedMapping,
+    ResolvedRegion,
+    ResolvedReservation,
+)
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series

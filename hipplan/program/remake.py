@@ -12,8 +12,8 @@ from hipplan.program import patterns, pieces, steps
 from hipplan.program.alterations import CopyBytes, TakeOut, before, refuse
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.difference import Difference, renewal
-from hipplan.program.on_host import lacking, near
 from hipplan.program.memory import right_to_copy_from
+from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, moved
 from hipplan.program.resize import require
@@ -52,8 +52,8 @@ def _stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step
     """Whether memory moves to the host or back, and each device keeps its rights."""
     for step in chosen:
         if isinstance(step, steps.CreateAllocation):
-            now = made.makers[step.name]
-            if isinstance(now, steps.CreateAllocation) and step.location == now.location == "device":
+            again = made.makers[step.name]
+            if isinstance(again, steps.CreateAllocation) and step.location == again.location == "device":
                 return False
         elif isinstance(step, steps.SetAccess):
             given = made.rights.get(step.name)
@@ -275,13 +275,12 @@ def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
             continue
         name, size, now = was.name, was.size, new[was.name]
         source, target = _copiers(was, now, change.old)
-        both = (
-            machine is not None
-            and machine.can_access(source, target)
-            and machine.can_access(target, source)
-        )
+        both = machine is not None and machine.can_access(source, target) and machine.can_access(target, source)
         who = {ordinal: {source, target} if both else {ordinal} for ordinal in (source, target)}
-        place, there = f"{name} (copy)", in_place.readable(was.name, was.size, source, who[source], right_to_copy_from(machine))
+        place, there = (
+            f"{name} (copy)",
+            in_place.readable(was.name, was.size, source, who[source], right_to_copy_from(machine)),
+        )
         mapped = [(f"{name} (copied to)", name, target)]
         if there is None:
             mapped.append((f"{name} (copied from)", before(name), source))
@@ -327,8 +326,6 @@ class _Places:
         needed = {device: "r" if device == holder else right for device in devices}
         for mapping in self._maps.get(memory, ()):
             rights = self._rights.get(mapping.name, {})
-            if mapping.size == size and all(
-                right in rights.get(device, "") for device, right in needed.items()
-            ):
+            if mapping.size == size and all(right in rights.get(device, "") for device, right in needed.items()):
                 return mapping.name
         return None

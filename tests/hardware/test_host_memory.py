@@ -116,7 +116,6 @@ def test_matmul_and_atomics_give_the_same_bits(torch_: Any, layout: Layout) -> N
     answers = everywhere(layout, "cache", added)
     assert all_the_same(torch, answers)
     assert int(answers[0].sum()) == 1 << 20
-    del weight, counts
 
 
 def test_attention_over_a_cache_whose_tail_is_on_the_host(torch_: Any, layout: Layout) -> None:
@@ -134,7 +133,6 @@ def test_attention_over_a_cache_whose_tail_is_on_the_host(torch_: Any, layout: L
     with_tail = attended()
     layout.remap("mixed", device="gpu.0")
     assert torch.equal(with_tail, attended())
-    del cache
 
 
 def test_a_captured_step_replays_while_its_memory_is_on_the_host(torch_: Any, layout: Layout) -> None:
@@ -155,7 +153,6 @@ def test_a_captured_step_replays_while_its_memory_is_on_the_host(torch_: Any, la
         return out.clone()
 
     assert all_the_same(torch, everywhere(layout, "cache", replayed))
-    del weight, graph
 
 
 def test_a_models_captured_decode_step_is_the_same_while_its_weights_are_on_the_host(
@@ -169,39 +166,44 @@ def test_a_models_captured_decode_step_is_the_same_while_its_weights_are_on_the_
         vocab_size=1000,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config).bfloat16().to("cuda:0").eval()
-    parameters = list(model.parameters())
-    shapes = {f"p{i}": {"dtype": "bf16", "shape": list(p.shape)} for i, p in enumerate(parameters)}
+    shapes = {f"p{i}": {"dtype": "bf16", "shape": list(p.shape)} for i, p in enumerate(model.parameters())}
     plan = {"hipplan": 1, "regions": {"weights": {"device": "gpu.0", "chunk": "4MiB", "tensors": shapes}}}
     with hipplan.apply(plan, runtime=tier.wanted) as layout:
-        for i, parameter in enumerate(parameters):
-            inside = torch.from_dlpack(layout[f"weights.p{i}"])
-            inside.copy_(parameter.data)
-            parameter.data = inside
-        tokens, position = torch.tensor([[7]], device="cuda:0"), torch.tensor([[0]], device="cuda:0")
-        with torch.no_grad():
-            side = torch.cuda.Stream()
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    model(tokens, position_ids=position, use_cache=False)
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                logits = model(tokens, position_ids=position, use_cache=False).logits
-
-        def step() -> Any:
-            logits.zero_()
-            graph.replay()
-            return logits.clone()
-
-        half = len(layout.program.regions["weights"].chunks) // 2 * 4 * MIB
-        answers = [step()]
-        layout.remap("weights", device="host")
-        answers.append(step())
-        layout.remap("weights", part=(0, half), device="gpu.0")
-        answers.append(step())
-        layout.remap("weights", device="gpu.0")
-        answers.append(step())
-        assert all_the_same(torch, answers)
-        assert float(answers[0].abs().sum()) > 0
-        del model, parameters, parameter, inside, graph, logits
+        answers = decoded(torch, model, layout)
+        del model
         gc.collect()
+    assert all_the_same(torch, answers)
+    assert float(answers[0].abs().sum()) > 0
+
+
+def decoded(torch: Any, model: Any, layout: Layout) -> list[Any]:
+    """The logits of a captured step of a model whose weights lie in a region: on the GPU, on the host, half on each,
+    and on the GPU again."""
+    for i, parameter in enumerate(model.parameters()):
+        inside = torch.from_dlpack(layout[f"weights.p{i}"])
+        inside.copy_(parameter.data)
+        parameter.data = inside
+    tokens, position = torch.tensor([[7]], device="cuda:0"), torch.tensor([[0]], device="cuda:0")
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                model(tokens, position_ids=position, use_cache=False)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            logits = model(tokens, position_ids=position, use_cache=False).logits
+
+    def step() -> Any:
+        logits.zero_()
+        graph.replay()
+        return logits.clone()
+
+    half = len(layout.program.regions["weights"].chunks) // 2 * 4 * MIB
+    answers = [step()]
+    layout.remap("weights", device="host")
+    answers.append(step())
+    layout.remap("weights", part=(0, half), device="gpu.0")
+    answers.append(step())
+    layout.remap("weights", device="gpu.0")
+    return [*answers, step()]

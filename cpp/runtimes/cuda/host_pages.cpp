@@ -77,8 +77,7 @@ void touch_by_threads(std::byte* begin, std::size_t size_bytes) noexcept {
 }  // namespace
 
 void* map_touched_pages(std::size_t size_bytes) noexcept {
-  void* const address =
-      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const address = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return nullptr;
   madvise(address, size_bytes, MADV_HUGEPAGE);  // only faster
   // A forked child must not get copies of pages that the device writes; it has none of the driver's either.
@@ -129,7 +128,8 @@ std::optional<pinned_pages::block> pinned_pages::at(const void* address) {
   const auto next = blocks_.upper_bound(address);
   if (next == blocks_.begin()) return std::nullopt;
   const auto& found = std::prev(next)->second;
-  const auto inside = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(found.address);
+  const auto inside =
+      reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(found.address);
   return inside < found.size_bytes ? std::optional(found) : std::nullopt;
 }
 

@@ -1,5 +1,6 @@
-// Host memory for large pinned buffers. One thread of the driver takes seconds to touch the pages of 8 GiB, because each
-// is a page fault; here huge pages and many threads do it, and then the driver registers the memory.
+// Host memory for large pinned buffers. One thread of the driver takes seconds to touch the pages of 8 GiB,
+// because each is a page fault; here huge pages and many threads do it, and then the driver registers the
+// memory.
 #pragma once
 
 #include <cstddef>

@@ -24,8 +24,8 @@ void require_location(const hipMemLocation& location) {
   require(location.type != hipMemLocationTypeDevice || is_device(location.id));
 }
 
-/// CUDA makes memory of the host only on a NUMA node: HIP's `host` is the one nearest to the device whose number
-/// HIP wants in the location.
+/// CUDA makes memory of the host only on a NUMA node: HIP's `host` is the one nearest to the device whose
+/// number HIP wants in the location.
 CUmemLocation location_of(const hipMemLocation& location) {
   if (location.type != hipMemLocationTypeHost) return to_cuda(location);
   int node = -1;

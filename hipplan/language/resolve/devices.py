@@ -83,7 +83,7 @@ class Devices:
         """The first device of the plan."""
         return self._first
 
-    def holder(self, name: str | None, path: Path, why_not: str) -> str:
+    def holder(self, name: str | None, path: Path, why_not: str = "") -> str:
         """A device, or the host on some node. why_not: why the host cannot hold the memory; empty if it can."""
         if name is None or not is_host(name):
             return self.device(name, path)
@@ -93,7 +93,7 @@ class Devices:
             )
         return name
 
-    def several(self, names: list[str], path: Path, why_not: str) -> tuple[str, ...]:
+    def several(self, names: list[str], path: Path, why_not: str = "") -> tuple[str, ...]:
         """Devices by name or pattern, and the host as in holder(), each once."""
         members_named: dict[str, None] = {}
         for index, name in enumerate(names):
