@@ -1,7 +1,7 @@
 """The words of a plan for the CPU, where it takes a device. By itself, because a holder needs it and reads no plan.
 
-`host` is the memory of the host, on the node that the runtime chooses; `host.1` its memory on NUMA node 1. A plan writes
-the latter as {host: {numa: 1}}, or {host: {numa: near}} for the node of a region's GPU.
+`host` is the memory of the host, on the node that the runtime chooses; `host.1` its memory on NUMA node 1. A plan
+writes the latter as {host: {numa: 1}}, or {host: {numa: near}} for the node of a region's GPU.
 """
 
 from __future__ import annotations
