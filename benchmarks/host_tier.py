@@ -40,8 +40,8 @@ def measure(chosen: Chosen, size: int, rounds: int) -> dict[str, Any]:
 
     with hipplan.apply(plan, runtime=chosen.kind) as layout:
         for _ in range(rounds):
-            note("plain copy out", seconds(lambda: layout.copy("pinned", "memory")))
-            note("plain copy in", seconds(lambda: layout.copy("memory", "pinned")))
+            note("plain copy out", seconds(lambda: layout.copy("memory", "pinned")))
+            note("plain copy in", seconds(lambda: layout.copy("pinned", "memory")))
             note("remap to the host", seconds(lambda: layout.remap("memory", device="host")))
             for name, took in kernels(layout):
                 note(f"{name} on the host", took)

@@ -141,6 +141,8 @@ void change::alter(const row& next) {
                             [&] { return std::pair(subject(), std::string()); });
           },
           [&](const copy_memory& copy) {
+            // On AMD the current device's stream alone copies memory of the host: it needs the right to.
+            const scoped_device current(runtime(), copy.device);
             copy_peer(runtime(), get<mapping>(next.slot).address(), copy.device,
                       get<mapping>(copy.source).address(), copy.source_device, copy.size_bytes);
           },

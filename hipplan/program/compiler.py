@@ -200,13 +200,8 @@ class _Compiler:
         for reservation in objects.reservations.values():
             self._reservation(reservation)
         for stream in objects.streams.values():
-            self.steps.append(
-                steps.CreateStream(
-                    name=stream.name,
-                    device=self.devices[stream.device],
-                    origin=self.plan.span(*stream.path),
-                )
-            )
+            device, span = self.devices[stream.device], self.plan.span(*stream.path)
+            self.steps.append(steps.CreateStream(name=stream.name, device=device, origin=span))
         for buffer in objects.buffers.values():
             self._buffer(buffer)
         self.steps += [steps.AwaitStream(stream, None, on=device) for stream, device in self.enqueued]
