@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hipplan.errors import Diagnostic
@@ -11,6 +11,7 @@ from hipplan.language.host import HOST, NEAR, on_node
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import ResolvedRegion
 from hipplan.machines.machine import Machine
+from hipplan.program.steps import CreateAllocation, Step
 
 
 def with_nodes(plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings) -> LoadedPlan:
@@ -39,6 +40,16 @@ def lacking(machine: Machine, node: int | None) -> str:
         what, first, named = "on a NUMA node", (7, 15), "7.15 (ROCm 10.0)"
     have = f"{machine.name} has {machine.hip_version}"
     return f"allocations {what} need HIP {named}, {have}" if version < first else ""
+
+
+def bytes_on_host(some_steps: Iterable[Step]) -> dict[str, int]:
+    """Bytes of allocations on the host, by its name in a plan: host, or host.N on NUMA node N."""
+    taken: dict[str, int] = {}
+    for step in some_steps:
+        if isinstance(step, CreateAllocation) and step.location != "device":
+            name = HOST if step.location == "host" else on_node(step.device)
+            taken[name] = taken.get(name, 0) + step.size
+    return taken
 
 
 def _on_nodes(

@@ -131,7 +131,8 @@ class Region(PlanModel):
     {host: {numa: 1}} on NUMA node 1. Default: the first device of the plan.
 
     Errors: HP201 no such device; HP107 together with devices; HP309 this release has no host memory for it; HP316 this
-    process cannot use the node. HP256, a warning: the GPU's node is unknown.
+    process cannot use the node. HP256, a warning: the GPU's node is unknown. HP261, a warning: atomics of AMD GPUs are
+    unproved there.
     Source: hipMemAllocationProp.location.
     """
 
