@@ -191,6 +191,7 @@ class _Place(NamedTuple):
 
 def _on_host(program: Program, chosen: _Chosen, device: str) -> tuple[str, int, str]:
     """_Place on the host. Raises ApplyError (HP420), MachineError (HP309)."""
+    _require_movable(chosen)
     machine = program.measured
     if device == on_node(NEAR):
         gpus = [program.regions[name].region.gpus[0] for name in chosen.chunks] or list(program.devices)
@@ -204,6 +205,14 @@ def _on_host(program: Program, chosen: _Chosen, device: str) -> tuple[str, int, 
     if node is not None and nodes and node not in nodes:
         raise refuse(f"there is no NUMA node {node}", hint=f"the machine has {', '.join(map(str, nodes))}")
     return device, node or 0, "host" if node is None else "host_numa"
+
+
+def _require_movable(chosen: _Chosen) -> None:
+    """Raises ApplyError (HP420) for memory that only a GPU can have."""
+    for step in chosen.steps:
+        if isinstance(step, steps.CreateAllocation) and step.rdma:
+            why = "it is for network cards, which reach a GPU's memory (rdma: true)"
+            raise refuse(f"'{step.name.partition('#')[0]}' cannot move to the host", why=why)
 
 
 def _ordinal(program: Program, device: str) -> int:

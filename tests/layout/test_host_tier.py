@@ -272,3 +272,10 @@ def test_contents_fill_a_region_that_the_plan_puts_on_the_host(sim: Simulator) -
         assert (layout.read("cache") == 7).all()
         assert layout.drift() == []
     assert sim.alive() == set()
+
+
+def test_memory_for_network_cards_does_not_move_to_the_host(sim: Simulator) -> None:
+    with as_release(sim, "7.15.0"), hipplan.apply(plan(rdma=True), runtime="sim") as layout:
+        with pytest.raises(ApplyError, match=r"HP420.*'cache' cannot move to the host\n.*network cards"):
+            layout.remap("cache", device="host")
+        assert places(layout) == ["gpu"] * 4
