@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, NEAR, on_node
-from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import ResolvedRegion
 from hipplan.machines.machine import Machine
 from hipplan.program.steps import CreateAllocation, Step
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan
 
 
 def with_nodes(plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings) -> LoadedPlan:
