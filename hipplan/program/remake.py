@@ -49,18 +49,22 @@ def remapped(
 
 
 def _stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]) -> bool:
-    """Whether memory moves to the host or back, and each device keeps its rights."""
+    """Whether memory moves to the host or back, no memory moves to another GPU, and each device keeps its rights."""
+    on_host = False
     for step in chosen:
         if isinstance(step, steps.CreateAllocation):
             again = made.makers[step.name]
-            if isinstance(again, steps.CreateAllocation) and step.location == again.location == "device":
+            assert isinstance(again, steps.CreateAllocation)
+            if step.location != "device" or again.location != "device":
+                on_host = True
+            elif step.device != again.device:
                 return False
         elif isinstance(step, steps.SetAccess):
             given = made.rights.get(step.name)
             now = dict(given.rights) if given is not None else {}
             if any(right not in now.get(who, "") for who, right in step.rights if who != steps.CPU_ORDINAL):
                 return False
-    return True
+    return on_host
 
 
 @dataclass
