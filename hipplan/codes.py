@@ -65,6 +65,7 @@ CODES: dict[str, str] = {
     "HP258": "memory that its own device cannot use",
     "HP259": "a prefetch to a device without room",
     "HP260": "two preferred locations of the same bytes",
+    "HP261": "memory on the host where atomics are unproved",
     "HP301": "more device memory than is free",
     "HP302": "an offset, size or address that is not a multiple of the granularity",
     "HP303": "more host memory than the machine has",

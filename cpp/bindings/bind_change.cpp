@@ -180,10 +180,14 @@ void bind_change(py::module_& module) {
            "kept: (new slot, old slot) of others that stay. "
            "ValueError, IndexError; RuntimeError while another change is undecided.")
       .def(
-          "bar", [](started_change& self, bool force) { return self.what->bar(force); },
-          py::arg("force") = false, no_gil(),
+          "bar",
+          [](started_change& self, bool force, bool spares_devices) {
+            return self.what->bar(force, spares_devices);
+          },
+          py::arg("force") = false, py::arg("spares_devices") = false, no_gil(),
           "Bars memory that a commit frees from new leases. Returns the leases on it, and bars nothing then; "
-          "force: bars it in any case. Call it before the first row that unmaps.")
+          "force: bars it in any case; spares_devices: leases of devices stay, and are not counted. Call it "
+          "before the first row that unmaps.")
       .def(
           "bind",
           [](started_change& self, const py::dict& bound) {

@@ -30,8 +30,10 @@ void bind_leases(py::module_& module) {
       .def("__init__", constructor(+[] { return std::make_shared<lease_book>(); }), is_constructor())
       .def("__len__", &lease_book::size, no_gil())
       .def("overlapping", &lease_book::overlapping, py::arg("address"), py::arg("size"), no_gil())
-      .def("bar", &lease_book::bar, py::arg("address"), py::arg("size"), py::arg("force") = false, no_gil(),
-           "Returns the leases on a range, and bars it from new ones if there are none, or with force.")
+      .def("bar", &lease_book::bar, py::arg("address"), py::arg("size"), py::arg("force") = false,
+           py::arg("spares_devices") = false, no_gil(),
+           "Returns the leases on a range, and bars it from new ones if there are none, or with force. "
+           "spares_devices: leases of devices stay, and are not counted.")
       .def("unbar", &lease_book::unbar, py::arg("address"), py::arg("size"), no_gil())
       .def("settle", &lease_book::settle, no_gil(),
            "The barred memory was freed: from now on the bars refuse only older handles.")
@@ -74,8 +76,10 @@ void bind_window(py::module_& module) {
 void bind_lease(py::module_& module) {
   py::class_<lease>(module, "Lease",
                     "A lease on a window, for Python objects that keep one; ends with this object.")
-      .def("__init__", constructor(+[](const window& on) { return std::make_unique<lease>(on.take()); }),
-           is_constructor(), py::arg("window"));
+      .def("__init__", constructor(+[](const window& on, bool by_cpu) {
+             return std::make_unique<lease>(on.take(by_cpu));
+           }),
+           is_constructor(), py::arg("window"), py::arg("by_cpu") = true);
 }
 
 void bind_pool(py::module_& module) {

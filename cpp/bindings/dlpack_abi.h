@@ -12,6 +12,8 @@ struct version {
   std::uint32_t minor = 1;
 };
 
+constexpr std::int32_t cpu = 1;  ///< the type of device
+
 struct device {
   std::int32_t type;
   std::int32_t id;

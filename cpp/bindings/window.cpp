@@ -134,7 +134,7 @@ std::vector<std::int64_t> window::strides(std::int64_t unit) const {
 }
 
 py::capsule make_capsule(const window& self, const capsule_kind& kind) {
-  return wrap(self, kind, self.take(), nullptr);
+  return wrap(self, kind, self.take(kind.device_type == dlpack::cpu), nullptr);
 }
 
 py::capsule copy_to_host(const window& self, const capsule_kind& kind, hip::runtime& runtime) {

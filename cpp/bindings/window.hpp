@@ -27,7 +27,9 @@ struct window {
   std::uint64_t age;  ///< the book's age when the memory was current
 
   [[nodiscard]] std::size_t size_bytes() const noexcept;
-  [[nodiscard]] lease take() const { return book->take(name, address, size_bytes(), age); }
+  [[nodiscard]] lease take(bool by_cpu = true) const {
+    return book->take(name, address, size_bytes(), age, by_cpu);
+  }
   /// C order; in items, or in bytes.
   [[nodiscard]] std::vector<std::int64_t> strides(std::int64_t unit) const;
 };

@@ -117,7 +117,7 @@ void change::place_new_objects() {
   if (!replaced_owners_.owners.empty()) replaced_owners_.segments.push_back(segment_);
 }
 
-std::vector<leased> change::bar(bool force) {
+std::vector<leased> change::bar(bool force, bool spares_devices) {
   std::vector<std::pair<std::uintptr_t, std::size_t>> ranges;
   {
     const auto lock = state_->locked();
@@ -139,7 +139,7 @@ std::vector<leased> change::bar(bool force) {
     for (; i < ranges.size() && ranges[i].first <= address + size_bytes; ++i) {
       size_bytes = std::max(size_bytes, ranges[i].first + ranges[i].second - address);
     }
-    auto holders = holdings_->leases()->bar(address, size_bytes, force);
+    auto holders = holdings_->leases()->bar(address, size_bytes, force, spares_devices);
     if (!holders.empty() && !force) {
       for (const auto& [begin, bytes] : barred_) holdings_->leases()->unbar(begin, bytes);
       barred_.clear();

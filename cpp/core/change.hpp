@@ -52,8 +52,8 @@ class change {
 
   /// Bars memory that a commit frees from new leases. Returns the leases that are already on it; then nothing
   /// is barred. force: bars it in any case, and returns nothing; existing leases stay. Call it before the
-  /// first row that unmaps: it does not see unmapped memory.
-  [[nodiscard]] std::vector<leased> bar(bool force);
+  /// first row that unmaps: it does not see unmapped memory. spares_devices: as of lease_book::bar().
+  [[nodiscard]] std::vector<leased> bar(bool force, bool spares_devices = false);
 
   /// Sets the descriptors and the memory of rows that need them.
   void bind(std::vector<binding> bound);

@@ -1,5 +1,6 @@
 // What each kind of row does.
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 
@@ -141,6 +142,8 @@ void change::alter(const row& next) {
                             [&] { return std::pair(subject(), std::string()); });
           },
           [&](const copy_memory& copy) {
+            std::optional<scoped_device> current;  // on AMD it alone copies memory of the host
+            if (copy.on_host) current.emplace(runtime(), copy.device);
             copy_peer(runtime(), get<mapping>(next.slot).address(), copy.device,
                       get<mapping>(copy.source).address(), copy.source_device, copy.size_bytes);
           },

@@ -14,14 +14,15 @@ std::uint64_t lease_book::age() const {
   return age_;
 }
 
-lease lease_book::take(std::string name, std::uintptr_t address, std::size_t size_bytes, std::uint64_t age) {
+lease lease_book::take(std::string name, std::uintptr_t address, std::size_t size_bytes, std::uint64_t age,
+                       bool by_cpu) {
   const std::lock_guard lock(mutex_);
   const auto here = [&](const bar_on& bar) {
     return (!bar.settled || age <= bar.against) && bar.overlaps(address, size_bytes);
   };
   if (std::ranges::any_of(barred_, here))
     throw lease_refused("'" + name + "' is closed: its memory was freed");
-  out_.push_back({std::move(name), address, size_bytes});
+  out_.push_back({std::move(name), address, size_bytes, by_cpu});
   return {shared_from_this(), std::prev(out_.end())};
 }
 
@@ -34,11 +35,13 @@ std::vector<leased> lease_book::overlapping(std::uintptr_t address, std::size_t 
   return overlapping;
 }
 
-std::vector<leased> lease_book::bar(std::uintptr_t address, std::size_t size_bytes, bool force) {
+std::vector<leased> lease_book::bar(std::uintptr_t address, std::size_t size_bytes, bool force,
+                                    bool spares_devices) {
   const std::lock_guard lock(mutex_);
   std::vector<leased> overlapping;
   for (const auto& entry : out_) {
-    if (entry.overlaps(address, size_bytes)) overlapping.push_back(entry);
+    const bool counts = entry.by_cpu || !spares_devices;
+    if (counts && entry.overlaps(address, size_bytes)) overlapping.push_back(entry);
   }
   if (overlapping.empty() || force) barred_.push_back({address, size_bytes, age_, false});
   return overlapping;

@@ -29,6 +29,7 @@ struct leased {
   std::string name;  ///< the plan's name for the object
   std::uintptr_t address;
   std::size_t size_bytes;
+  bool by_cpu;  ///< the CPU uses it; else a device
 
   [[nodiscard]] bool overlaps(std::uintptr_t at, std::size_t bytes) const noexcept {
     return address < at + bytes && at < address + size_bytes;
@@ -44,10 +45,12 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   [[nodiscard]] std::uint64_t age() const;
   /// Throws lease_refused if a part of the range is barred, or was freed after `age`.
   [[nodiscard]] lease take(std::string name, std::uintptr_t address, std::size_t size_bytes,
-                           std::uint64_t age);
+                           std::uint64_t age, bool by_cpu = true);
   [[nodiscard]] std::vector<leased> overlapping(std::uintptr_t address, std::size_t size_bytes) const;
   /// Returns the leases on a range, and bars the range if there are none, or with `force`.
-  std::vector<leased> bar(std::uintptr_t address, std::size_t size_bytes, bool force);
+  /// spares_devices: leases of devices stay, and are not counted.
+  std::vector<leased> bar(std::uintptr_t address, std::size_t size_bytes, bool force,
+                          bool spares_devices = false);
   /// Removes the latest bar of exactly this range that is not settled, if any.
   void unbar(std::uintptr_t address, std::size_t size_bytes);
   /// The barred memory was freed: from now on the bars refuse only older handles. A new age begins.

@@ -62,7 +62,7 @@ void* memory_pool::take(std::size_t size_bytes, int device) noexcept try {
   const auto offset = room_.take(size_bytes);
   if (!offset) return nullptr;
   try {
-    leases_.emplace(*offset, book_->take(name_, address_ + *offset, size_bytes, age_));
+    leases_.emplace(*offset, book_->take(name_, address_ + *offset, size_bytes, age_, false));
   } catch (...) {
     room_.free_block(*offset);
     return nullptr;

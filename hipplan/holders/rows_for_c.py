@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from hipplan.errors import Diagnostic, HeldError
 from hipplan.files.dtypes import BYTE
-from hipplan.language.host import HOST
+from hipplan.language.host import is_host
 from hipplan.layout.dlpack import places_of
 from hipplan.layout.state import INSIDE
 from hipplan.machines.discover import uuid_text
@@ -129,6 +129,6 @@ def _object(resource: Resource, program: Program, family: Family) -> tuple[Any, 
     is_writable = first is not None and not first.read_only
     ordinal = steps.UNSEEN
     if len(resource.held_by) < 2:
-        ordinal = steps.CPU_ORDINAL if resource.device == HOST else program.devices.get(resource.device, steps.UNSEEN)
+        ordinal = steps.CPU_ORDINAL if is_host(resource.device) else program.devices.get(resource.device, steps.UNSEEN)
     size = resource.size
     return resource.name, resource.kind, program.slots[range_], offset, size, dtype, shape, ordinal, int(is_writable)

@@ -9,7 +9,7 @@ from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.language.model import (
     OWNER,
     Allocation,
@@ -125,6 +125,13 @@ class ResolvedRegion(NamedTuple):
     access: dict[str, str]
     """As of a mapping: what each device may do with other devices' memory."""
     path: Path
+    of_gpus: tuple[str, ...] = ()
+    """The GPUs that own its memory, if all of it is on the host."""
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Its GPUs: they own memory of it that is on the host."""
+        return self.of_gpus or tuple(device for device in self.devices if not is_host(device))
 
     @property
     def differs(self) -> bool:
@@ -138,14 +145,33 @@ class ResolvedRegion(NamedTuple):
 
     def own(self, holder: str) -> str:
         """What a device may do with the memory that it holds."""
+        if is_host(holder):
+            return self._access_on_host()[HOST]
         written = self.spec.access or {}
         return written.get(holder, written[OWNER]) if OWNER in written else self.access.get(holder, "none")
 
     def access_to(self, holder: str) -> dict[str, str]:
         """Who may use the memory that this device holds; it may be one that memory has moved to."""
+        if is_host(holder):
+            return self._access_on_host()
         if self.spec.access is None and holder not in self.devices:
             return {**(self.access if len(self.devices) > 1 else {}), holder: "rw"}
+        if HOST in self.access and any(map(is_host, self.devices)):  # what it may do with the part on the host
+            access = {who: right for who, right in self.access.items() if who != HOST}
+            return {**access, holder: self.own(holder)} if self.differs else access
         return {**self.access, holder: self.own(holder)} if self.differs else self.access
+
+    def _access_on_host(self) -> dict[str, str]:
+        """Who may use memory of the host: as if each of its GPUs held it, and the host as much as the GPU that may do
+        most, unless the plan says what the host may."""
+        given = dict(self.access)
+        if self.spec.access is None:
+            given |= dict.fromkeys(self.gpus, "rw")
+        elif self.differs:
+            given |= {gpu: self.own(gpu) for gpu in self.gpus}
+        if HOST not in given:
+            given[HOST] = next((right for right in ("rw", "r") if right in given.values()), "none")
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +206,7 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
     """
 
     def good(path: Path, *on: str) -> bool:
-        return path[:2] not in wrong and all(device == HOST or device in devices for device in on)
+        return path[:2] not in wrong and all(is_host(device) or device in devices for device in on)
 
     def known(access: dict[str, str]) -> dict[str, str]:
         return {device: right for device, right in access.items() if good((), device)}

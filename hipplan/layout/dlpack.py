@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.machines.family import Family
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -52,9 +52,12 @@ def places_of(resource: Resource, program: Program, family: Family) -> dict[str,
 
 
 def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bool) -> dict[str, Place]:
-    """First the device that has the memory, if it has access and belongs to this rank; the host last."""
+    """First the device that has the memory, or the region's GPU while it is on the host, if it has access and belongs
+    to this rank; the host last."""
     rights = dict(resource.access)
-    names = [name for name in dict.fromkeys((resource.device, *rights)) if name in rights and name != HOST]
+    placed = program.regions.get(resource.inside or resource.name)
+    owners = placed.region.gpus if placed is not None and is_host(resource.device) else (resource.device,)
+    names = [name for name in dict.fromkeys((*owners, *rights)) if name in rights and name != HOST]
     names.sort(key=lambda name: RANK_SIGN in name)
     out = {name: Place(name, (gpu, program.devices[name]), rights[name] == "r") for name in names}
     if HOST in rights:

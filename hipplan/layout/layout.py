@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
 from hipplan import _core
 from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
-from hipplan.layout import open_layouts, sleeping, update
+from hipplan.layout import open_layouts
+from hipplan.layout.changing import ChangesInPlace
 from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
 from hipplan.layout.moving import MovesBytes
-from hipplan.layout.options import OnBytes, OnStep, Options
-from hipplan.layout.pooling import HasPools
 from hipplan.layout.sharing import export
-from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.tensors import Convert, tensors_of
 from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
@@ -29,18 +25,14 @@ from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
-from hipplan.program import remake
-from hipplan.program.borders import Part
-from hipplan.program.difference import Difference, difference
 
 if TYPE_CHECKING:
-    from hipplan.language.loader import LoadedPlan, PlanSource
     from hipplan.pictures.picture import Picture
 
 log = logging.getLogger("hipplan")
 
 
-class Layout(MovesBytes, HasPools, InNotebooks):
+class Layout(ChangesInPlace, MovesBytes, InNotebooks):
     """What apply() returns. Use it as a context manager, or call close().
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy. close()
@@ -55,7 +47,6 @@ class Layout(MovesBytes, HasPools, InNotebooks):
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
         """Calls of apply repeated because the driver returned NotReady."""
-        self._torch_pools = {}
         open_layouts.add(self)
 
     @property
@@ -123,156 +114,6 @@ class Layout(MovesBytes, HasPools, InNotebooks):
             ranges = [resource for resource in state.program.resources if resource.kind in ("region", "reservation")]
             addresses = {range_.name: at for range_ in ranges if (at := state.address(range_)) is not None}
         return draw(state.program, addresses=addresses)
-
-    def update(
-        self,
-        plan: LoadedPlan | PlanSource,
-        *,
-        lose: Names = (),
-        vars: Mapping[str, Any] | None = None,  # noqa: A002
-        bind: Mapping[str, Any] | None = None,
-        on_step: OnStep | None = None,
-        verify: bool = True,
-    ) -> Difference:
-        """Changes this layout in place to match a plan; print() the returned difference to see what was changed.
-
-        A file that `hipplan preview NEW --from OLD -o change.json` wrote is a plan, too, with the change to it that was
-        reviewed and its `lose`: that very change is made, or none (HP425).
-
-        It waits for a change or a copy that another thread has begun, as remap, sleep and wake do.
-
-        Objects that are equal in both keep their address, handle and bytes. New objects are made and read back before
-        anything is removed; until then a failure leaves the layout unchanged. lose: names of objects that may lose
-        their bytes, address or a device's right; * in a name stands for any text, so "*" allows all. In a group all
-        ranks pass the same. plan, vars, bind, on_step, verify: as in hipplan.apply; bind needs only new objects.
-
-        Raises, with nothing changed, PlanError, MachineError (this machine cannot hold old and new memory together),
-        RuntimeUnavailable (it cannot describe this machine), ApplyError (HP423: `lose` does not name all that would be
-        lost; or rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was
-        changed, but an object could not be released; RuntimeError in an on_bytes.
-        """
-        from hipplan.layout.wanted import Wanted
-
-        wanted = Wanted(plan, vars, sleeping.listed(lose), bind)
-        self._holding.require_open()
-        with self._holding.turn.taken():
-            options = Options(bind=bind, on_step=on_step, check=verify)
-            return update.change(self._holding, "update", wanted.change, lose=wanted.lose, options=options)
-
-    def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
-        """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
-
-        name: of one, or a pattern such as "kv.*": all of them grow, or none. by, to: bytes, or text such as "16GiB";
-        rounded up to whole chunks, or to the granularity. A region grows inside its reserved addresses, and its tensors
-        with -1 in their shape grow too: use layout[name] again to see them. A reservation gets memory like its last
-        mapping's, and more addresses directly after it if it is full. Raises ApplyError: HP420 there is no room, or it
-        failed and was rolled back.
-        """
-        return update.grow(self._holding, name, by, to)
-
-    def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
-        """Frees memory at the end of a region or reservation, or of all that a pattern such as "kv.*" means.
-
-        by, to: bytes, or text; frees whole chunks or mappings, at most `by`, and keeps at least `to`. Raises
-        ApplyError: HP420 its tensors need the memory, or it failed and was rolled back; LayoutInUse (HP409) while views
-        of that memory exist; LeakError.
-        """
-        return update.shrink(self._holding, name, by, to)
-
-    def remap(
-        self, name: str, *, part: Part | None = None, device: str | None = None, keep_bytes: bool = True
-    ) -> Difference:
-        """Replaces the memory at the same addresses: of a region, a reservation, one mapping, or an allocation.
-
-        name: of one, or a pattern such as "kv.*": all of them are replaced, or none. part: only these bytes of each
-        region or reservation: "8GiB..16GiB", slice(0, 4096) or (0, "2MiB"); whole chunks or mappings. device: the new
-        memory's device; default: the old one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays
-        unchanged; if the plan says `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises
-        ApplyError: HP420 it is imported or not whole chunks, or it failed and was rolled back; LayoutInUse (HP409)
-        while views of it exist; LeakError.
-        """
-        find_change = partial(remake.remapped, name=name, part=part, device=device, keep_bytes=keep_bytes)
-        self._holding.require_open()
-        with self._holding.turn.taken():
-            return update.change(self._holding, "remap", lambda state, _: find_change(state.program))
-
-    def sleep(
-        self,
-        names: Names = sleeping.ABLE,
-        *,
-        to: str | os.PathLike[str] = "host",
-        unchanged: Names = (),
-        checksum: bool | None = None,
-        force: bool = False,
-        on_unmap: OnNames | None = None,
-        on_map: OnNames | None = None,
-        on_bytes: OnBytes | None = None,
-    ) -> Difference:
-        """Frees the memory of regions, reservations, mappings or allocations and keeps their addresses.
-
-        names: names and patterns, such as "kv.*"; default: everything that is awake and can sleep, which the result
-        lists. to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file, which only
-        this user may open. unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
-        copied again. checksum: whether a checksum of the copy is stored, which wake() compares; None: that of a file.
-        force: keeps views and captured graphs; using them faults the GPU until wake(). Names and tags of pools for
-        PyTorch sleep, too, to "host" or "drop"; their tensors stay, and no view or callback counts there (HP409: a
-        thread allocates in one); the result does not list them. on_unmap(names) is called before
-        anything happens; on_map(names) when the memory is restored: after wake(), or if this sleep failed. It waits for
-        work of the devices; no new work may use the memory. Memory that is asleep already is skipped. Raises
-        ApplyError: no such object (HP420), it cannot sleep (HP440), the kept copy is gone (HP443), the file cannot be
-        written (HP413) or is not this user's alone (HP416), or it failed and was rolled back; LayoutInUse (HP409) while
-        views exist; MachineError (HP303, HP309); LeakError: it is asleep, but an object could not be released.
-        """
-        self._holding.require_open()
-        pools, others = self._to_sleep(names, to)
-        with self._pools_asleep(pools, to):
-            if not others:
-                return difference(self.program, self.program)
-            with self._holding.turn.taken():
-                for pool in self._torch_pools.values():
-                    pool.trim()
-                how = sleeping.How(to, unchanged, checksum, force)
-                return sleeping.sleep(self._holding, others, how, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes)
-
-    def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
-        """Undoes sleep(): new memory at the same addresses, with the same access and the saved bytes.
-
-        names: names and patterns; default: everything that is asleep. retain: keeps the copies, files too, for the next
-        sleep. Memory that was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no
-        such object (HP420), no room (HP442), a copy that has changed (HP443, HP416), or it failed and was rolled back;
-        then it is still asleep. LeakError: it is awake, but an object could not be released.
-        """
-        self._holding.require_open()
-        pools, others = self._to_wake(names)
-        try:
-            with self._holding.turn.taken():
-                woken = difference(self.program, self.program)
-                if others is None or others:
-                    woken = sleeping.wake(self._holding, others, retain=retain, on_bytes=on_bytes)
-        finally:
-            for pool in self._torch_pools.values():
-                pool.renew()
-        self._wake_pools(pools, retain=retain)
-        return woken
-
-    @property
-    def asleep(self) -> dict[str, str]:
-        """Name of a sleeping region, pool or allocation -> where its bytes are: host, drop or file."""
-        pools = {pool.region: pool.asleep_in for pool in self._holding.pools if pool.asleep_in}
-        return sleeping.asleep(self.program) | pools
-
-    def seal(self, name: str) -> Difference:
-        """Makes a region, a reservation or one mapping read-only, or all that a pattern means, and reads that back.
-
-        Existing views stay; writing through them faults. unseal() and update() restore every device's access. On ROCm a
-        copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
-        """
-        with self._holding.turn.taken():  # else a copy that is under way would write what is read-only
-            return update.seal(self._holding, name)
-
-    def unseal(self, name: str) -> Difference:
-        """Undoes seal(), also for a pattern. Raises ApplyError: rolled back."""
-        return update.unseal(self._holding, name)
 
     def export(self, name: str) -> int:
         """Returns a new file descriptor of an allocation, for another process to bind; the caller closes it.

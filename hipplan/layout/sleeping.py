@@ -76,7 +76,7 @@ def sleep(
         if not difference.empty:
             _require_writable(difference)
             _require_alone(state, difference)
-            _require_host_memory(difference)
+            require_host_memory(difference)
             _require_freed_at_once(holding, state, difference)
             if on_unmap is not None:
                 notified.append(state)
@@ -221,7 +221,7 @@ def _require_writable(change: Difference) -> None:
                 raise ApplyError(unwritten(step.file, "", error)) from None
 
 
-def _require_host_memory(change: Difference) -> None:
+def require_host_memory(change: Difference) -> None:
     """HP303."""
     findings = Findings()
     if change.old.measured is not None:
@@ -232,21 +232,30 @@ def _require_host_memory(change: Difference) -> None:
 
 def _require_freed_at_once(holding: Holding, state: State, change: Difference) -> None:
     """Raises HP440 if this HIP frees memory only with its range of addresses."""
+    if memory := kept_with_its_range(holding, state, change):
+        why = "this release frees memory only together with its address range (ROCm issue 6021)"
+        raise cannot_sleep(plan_name_of(change.old, memory), why, "close the layout instead")
+
+
+def kept_with_its_range(holding: Holding, state: State, change: Difference) -> str:
+    """An allocation that goes, but whose memory this HIP frees only with its range of addresses; empty if there is
+    none."""
     if family_of(state.runtime.path) == "cuda":
-        return
-    going = {step.device: step.name for step in change.gone if isinstance(step, steps.CreateAllocation)}
+        return ""
+    gone = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.location == "device")
+    going = {step.device: step.name for step in gone}
     for device in sorted(going.keys() - holding.frees_at_once):
         if not asked(partial(frees_at_once, state.program, state.runtime, device), going[device]):
-            why = "this release frees memory only together with its address range (ROCm issue 6021)"
-            raise cannot_sleep(plan_name_of(change.old, going[device]), why, "close the layout instead")
+            return going[device]
         holding.frees_at_once.add(device)
+    return ""
 
 
 def _require_room(state: State, change: Difference) -> None:
     """Raises HP442 if the devices do not have enough free memory."""
     needed: Counter[int] = Counter()
     for step in change.additions:
-        if isinstance(step, steps.CreateAllocation):
+        if isinstance(step, steps.CreateAllocation) and step.location == "device":
             needed[step.device] += step.size
     names = {ordinal: name for name, ordinal in change.new.devices.items()}
     diagnostics = []

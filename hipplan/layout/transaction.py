@@ -230,7 +230,7 @@ class Transaction:
         else:
             rows = native_rows(change.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
-        if holders := self._change.bar(self._options.force):
+        if holders := self._change.bar(self._options.force, self.change.keeps_views):
             raise LayoutInUse(in_use(holders, "first delete the arrays and tensors made from it"))
         if change.new.bindings:
             gone = {step.name for step in change.gone}

@@ -119,6 +119,8 @@ def native_rows(program: Program, whole: Program | None = None) -> _core.Rows:
 def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
     location, device, kind, handle = islice(values, 4)
     current = _location(word_of("location", location), device)
+    if step.location == "host" and word_of("location", location) == "host_numa":
+        current = step.location  # CUDA's memory of the host is always on some node
     yield Check(step.name, "location", _location(step.location, step.device), current)
     yield Check(step.name, "type", step.type, word_of("type", kind))
     yield Check(step.name, "shareable", step.shareable, word_of("shareable", handle))

@@ -223,7 +223,7 @@ class Piece(_core.Window, InNotebooks):
         if not self.dtype.typestr:
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
         self._require_one_runtime(self._place)
-        lease = _core.Lease(self)
+        lease = _core.Lease(self, by_cpu=False)
         self._require_driver_device(self._place)
         self._lease = lease
         return {

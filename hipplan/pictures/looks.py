@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from hipplan.language.host import HOST
+from hipplan.language.host import is_host
 from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT
 from hipplan.program.program import Program
 from hipplan.program.steps import RANK_SIGN
@@ -40,7 +40,7 @@ class Owners:
         return name if not self._several or RANK_SIGN in name else f"{name}{RANK_SIGN}{program.rank.rank}"
 
     def look(self, program: Program, name: str) -> str:
-        if name in (HOST, ""):
+        if is_host(name) or not name:
             return OF_HOST
         whole = self._whole(program, name)
         return f"o{self._numbers.setdefault(whole, len(self._numbers)) % len(FILLS)}"

@@ -112,6 +112,8 @@ class Change:
 
     part: Touched | None = field(default=None, compare=False)
     """What the change is about, if that is not everything."""
+    keeps_views: bool = False
+    """Memory is made again where devices may use it as before: their views of it stay, and only the CPU's go."""
     saves: bool = False
     """Contents copy memory that is removed: so they come before the changes, and after the devices are idle."""
 

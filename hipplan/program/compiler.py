@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hipplan.errors import MachineError, Span, printable
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings, in_order
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
@@ -38,6 +38,7 @@ from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
 from hipplan.program.inventory import resources_of
+from hipplan.program.on_host import with_nodes
 from hipplan.program.open_sizes import NONE_KNOWN, OpenSize, Sizes
 from hipplan.program.program import Program
 from hipplan.program.taking import taken_by
@@ -72,6 +73,7 @@ def _planned(
     devices = place(plan, machine, current_device, findings)
     if findings.errors:  # the rest can still be checked
         plan = replace(plan, objects=sound(plan.objects, devices))
+    plan = with_nodes(plan, machine, devices, findings)
     with no_garbage_collection():
         digest = plan.digest  # which it keeps: the next compile need not work it out again
         opened = open_sizes.open_sizes(plan.objects)
@@ -198,13 +200,8 @@ class _Compiler:
         for reservation in objects.reservations.values():
             self._reservation(reservation)
         for stream in objects.streams.values():
-            self.steps.append(
-                steps.CreateStream(
-                    name=stream.name,
-                    device=self.devices[stream.device],
-                    origin=self.plan.span(*stream.path),
-                )
-            )
+            device, span = self.devices[stream.device], self.plan.span(*stream.path)
+            self.steps.append(steps.CreateStream(name=stream.name, device=device, origin=span))
         for buffer in objects.buffers.values():
             self._buffer(buffer)
         self.steps += [steps.AwaitStream(stream, None, on=device) for stream, device in self.enqueued]
@@ -227,7 +224,7 @@ class _Compiler:
     def granularity(self, device: str, which: str) -> int:
         """In bytes, of memory on a device or on the host, which ROCm allocates in pages."""
         if (device, which) not in self._granularities:
-            known = None if device == HOST else self.machine.devices[self.devices[device]]
+            known = None if is_host(device) else self.machine.devices[self.devices[device]]
             own = getattr(known, f"granularity_{which}", None)
             of_host = self.machine.host_granularity or PAGE
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY

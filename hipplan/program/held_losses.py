@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.language.objects import bare_uuid
 from hipplan.plain import counted
 from hipplan.program.consent import is_allowed, patterns_for, refusal
@@ -107,8 +107,8 @@ def _rights_of(mapping: Resource, program: Program, access: Access) -> Mapping[s
 
 def _identity(program: Program, device: str) -> str:
     """What names a device in the process that filled the old memory and in the one that fills the new."""
-    if device == HOST:
-        return HOST
+    if is_host(device):
+        return device
     ordinal, known = program.devices[device], program.measured.devices if program.measured else []
     uuid = known[ordinal].uuid if ordinal < len(known) else None
     return bare_uuid(uuid) if uuid else str(ordinal)

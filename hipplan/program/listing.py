@@ -280,7 +280,7 @@ def _rights(resource: Resource, program: Program) -> tuple[object, ...]:
     def numbered(access: Access) -> dict[int | str, str]:
         return {program.devices.get(who, who): right for who, right in access}
 
-    by_holder = {program.devices[holder]: numbered(access) for holder, access in resource.access_by_holder}
+    by_holder = {program.devices.get(holder, holder): numbered(access) for holder, access in resource.access_by_holder}
     return numbered(resource.access), by_holder, resource.sealed
 
 

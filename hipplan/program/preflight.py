@@ -8,13 +8,14 @@ from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.language.latest import Latest
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
+from hipplan.program.on_host import lacking
 from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
 from hipplan.program.program import descriptors_of
 from hipplan.program.tags import chunks_of_pools
@@ -43,6 +44,7 @@ def check(
     rules.releases()
     rules.padding()
     rules.numa()
+    rules.atomics()
 
 
 def of_host(plan: LoadedPlan) -> list[OfHost]:
@@ -50,8 +52,10 @@ def of_host(plan: LoadedPlan) -> list[OfHost]:
     objects = plan.objects
     specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
     specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.kind != "device"]
-    figures: list[OfHost] = ["memory"] if specs or objects.contents else []
-    return [*figures, "pages"] if any(map(_depends_on_pages, specs)) else figures
+    on_host = [device for region in objects.regions.values() for device in region.devices if is_host(device)]
+    figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
+    on_node = any(device != HOST for device in on_host)
+    return [*figures, "pages"] if on_node or any(map(_depends_on_pages, specs)) else figures
 
 
 def _depends_on_pages(spec: Any) -> bool:
@@ -298,7 +302,8 @@ class _Rules:
         unknown."""
         for name in self.lines:
             if (node := self.objects.allocations[name].spec.numa_node) is not None:
-                self._node(name, node, *self.objects.allocations[name].path, "numa_node")
+                path = self.objects.allocations[name].path
+                self._node(name, node, *path, "device" if path[0] == "regions" else "numa_node")
         for buffer in self.objects.buffers.values():
             if isinstance(buffer.spec, DeviceBuffer):  # there may be thousands of them
                 continue
@@ -316,6 +321,17 @@ class _Rules:
                 why = f"{self.machine.name} has no numa_node for it; a virtual machine may have none"
                 span = self.plan.span(*path, "numa")
                 self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
+
+    def atomics(self) -> None:
+        """HP261, a warning: regions on the host, which kernels of AMD GPUs may change with atomics."""
+        if self.machine.runtime != "amd":
+            return
+        for name, region in self.objects.regions.items():
+            if any(map(is_host, region.devices)):
+                summary = f"atomics of kernels on '{name}' are unproved where it is on the host"
+                why = "no AMD GPU has been measured yet, and atomics over PCIe depend on the machine"
+                span = self.plan.span(*region.path)
+                self.findings.add(Diagnostic("HP261", summary, span, why=why, severity="warning"))
 
     def _node(self, name: str, node: int, *path: object, whose: str = "") -> None:
         nodes = [known.node for known in self.machine.numa_nodes]
@@ -345,13 +361,13 @@ class _Rules:
         cuda = self.machine.runtime == "cuda"
         if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
             self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type", hint="use type: pinned")
-        if allocation.device == HOST and version and version < (7, 1) and not cuda:
-            self.add("HP309", f"allocations on the host need HIP 7.1, {self.machine.name} has "
-                     f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
-        elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
-            self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
-                     f"{self.machine.hip_version}", *path, "numa_node",
-                     hint="remove numa_node, or use a registered buffer: anonymous has a node too")  # fmt: skip
+        if allocation.device == HOST and (why := lacking(self.machine, None)):
+            self.add("HP309", why, *path, "device", hint="use a pinned buffer")
+        elif spec.numa_node is not None and (why := lacking(self.machine, spec.numa_node)):
+            key, hint = "numa_node", "remove numa_node, or use a registered buffer: anonymous has a node too"
+            if path[0] == "regions":
+                key, hint = "device", "write host, without a node"
+            self.add("HP309", why, *path, key, hint=hint)
         too_old = not cuda and version and version < (7, 13)
         if spec.rdma and (allocation.device == HOST or self.device(allocation.device).rdma is False or too_old):
             region = name.partition("#")[0]

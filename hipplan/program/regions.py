@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Literal
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
-from hipplan.language.model import Allocation, Attached, Region, Reservation, Tensor
-from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.language.host import HOST, is_host, node_of
+from hipplan.language.model import Allocation, Attached, Reservation, Tensor
+from hipplan.language.objects import (
+    Objects,
+    Path,
+    ResolvedAllocation,
+    ResolvedMapping,
+    ResolvedRegion,
+    ResolvedReservation,
+)
 from hipplan.plain import shown_number
+from hipplan.program.chunks import chunks_in, parts_for, with_chunk
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series
 from hipplan.units import full_size, round_up
@@ -241,11 +250,7 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         shareable: Literal["none", "posix_fd"] = "none" if spec.map is None else "posix_fd"
         kinds = {
             (device, size): (
-                ResolvedAllocation(
-                    Allocation.model_construct(device=device, size=size, shareable=shareable, rdma=spec.rdma),
-                    device,
-                    path,
-                ),
+                _allocation(device, size, shareable, spec.rdma, path),
                 placed.region.access_to(device),
             )
             for device, size in set(placed.chunks)
@@ -263,6 +268,17 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
     return replace(objects, allocations=allocations, reservations=reservations)
 
 
+def _allocation(
+    device: str, size: int, shareable: Literal["none", "posix_fd"], rdma: bool, path: Path
+) -> ResolvedAllocation:
+    """The allocation of all chunks of one size on one device."""
+    where = HOST if is_host(device) else device
+    spec = Allocation.model_construct(
+        device=where, numa_node=node_of(device), size=size, shareable=shareable, rdma=rdma
+    )
+    return ResolvedAllocation(spec, where, path)
+
+
 def rights_of_attached(objects: Objects) -> dict[str, Attached]:
     """Program.attached, made from the plan's objects."""
     ranges = objects.reservations.values()
@@ -278,9 +294,9 @@ def rights_of_attached(objects: Objects) -> dict[str, Attached]:
 def _lay_out(
     region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings, budget: Budget
 ) -> PlacedRegion:
-    step = max(granularity(device) for device in region.devices)
+    step = max(granularity(device) for device in (*region.devices, *region.gpus))  # to move from one to another
     if region.spec.starts_empty:
-        region = region._replace(spec=_with_chunk(region.spec, step))
+        region = region._replace(spec=with_chunk(region.spec, step))
     spec = region.spec
 
     def ask(chunks: int) -> None:
@@ -290,64 +306,27 @@ def _lay_out(
             budget.take(kind, count, who, lambda: plan.span(*region.path))
 
     tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
-    if isinstance(spec.size, int):
+    if spec.sizes is not None:
+        asked = sum(spec.sizes)
+        needs = dict(zip(region.devices, spec.sizes, strict=True))
+        chunks = parts_for(needs, round_up(spec.chunk, step) if spec.chunk else 0, step, ask)
+    elif isinstance(spec.size, int):
         asked = spec.size
-        chunks = _chunks(region, asked, step, ask)
+        chunks = chunks_in(region, asked, step, ask)
     elif any(tensor.device for tensor in spec.tensors.values()):
         needs = dict.fromkeys(region.devices, 0)
         for _, tensor, multiple, size in tensors:
             if tensor.device in needs:
                 needs[tensor.device] = round_up(needs[tensor.device], multiple) + size
         asked = sum(needs.values())
-        chunks = _parts_for(needs, round_up(spec.chunk, step) if spec.chunk else 0, step, ask)
+        chunks = parts_for(needs, round_up(spec.chunk, step) if spec.chunk else 0, step, ask)
     else:
         asked = 0
         for _, _, multiple, size in tensors:
             asked = round_up(asked, multiple) + size
-        chunks = _chunks(region, asked, step, ask)
+        chunks = chunks_in(region, asked, step, ask)
     bare = PlacedRegion(region, tuple(chunks), asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
-
-
-def _with_chunk(spec: Region, step: int) -> Region:
-    """A region that starts empty with the bytes of a chunk on its machine: no chunk says them."""
-    return spec.model_copy(update={"chunk": chunk_of(spec, step)})
-
-
-def chunk_of(spec: Region, step: int) -> int:
-    """The bytes of a chunk of a region that starts empty, as a multiple of step."""
-    return round_up(spec.chunk or max(POOL_CHUNK, (spec.range_size or 0) // POOL_CHUNKS_MAX), step)
-
-
-POOL_CHUNK = 64 << 20
-"""Bytes of a chunk of a pool for PyTorch, if the plan does not say them."""
-POOL_CHUNKS_MAX = 1024
-"""A pool has at most so many chunks then: on AMD each takes a file descriptor."""
-
-
-def _parts_for(needs: Mapping[str, int], chunk: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
-    """(device, bytes) for parts sized by the tensors in them, in chunks or in one piece; none is empty."""
-    if not chunk:
-        ask(len(needs))
-        return [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
-    counts = {device: -(-max(need, 1) // chunk) for device, need in needs.items()}
-    ask(sum(counts.values()))
-    return [(device, chunk) for device, count in counts.items() for _ in range(count)]
-
-
-def _chunks(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
-    spec, holders = region.spec, region.devices
-    if spec.chunk is None:  # one piece on each device, none of them empty
-        ask(len(holders))
-        share = round_up(-(-size // len(holders)), step)
-        return [(device, share) for device in holders]
-    chunk = round_up(spec.chunk, step)
-    count = -(-size // chunk)
-    ask(count)
-    if spec.spread == "interleave":
-        return [(holders[number % len(holders)], chunk) for number in range(count)]
-    whole, more = divmod(count, len(holders))
-    return [(device, chunk) for index, device in enumerate(holders) for _ in range(whole + (index < more))]
 
 
 def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:

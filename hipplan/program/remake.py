@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from hipplan.errors import suggest
+from hipplan.errors import Diagnostic, MachineError, suggest
+from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
 from hipplan.program import patterns, pieces, steps
 from hipplan.program.alterations import CopyBytes, TakeOut, before, refuse
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.difference import Difference, renewal
 from hipplan.program.memory import right_to_copy_from
+from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, moved
 from hipplan.program.resize import require, require_memory
@@ -39,7 +42,29 @@ def remapped(
         change = renewal(program, made, chosen.steps, now)
     else:
         change = pieces.lead(there, made, allocations)
-    return replace(change, carries=tuple(_carries(change, allocations))) if keep_bytes else change
+    if not keep_bytes:
+        return change
+    moves = device is not None and _stays_in_reach(program, made, chosen.steps)
+    return replace(change, carries=tuple(_carries(change, allocations)), keeps_views=moves)
+
+
+def _stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]) -> bool:
+    """Whether memory moves to the host or back, no memory moves to another GPU, and each device keeps its rights."""
+    on_host = False
+    for step in chosen:
+        if isinstance(step, steps.CreateAllocation):
+            again = made.makers[step.name]
+            assert isinstance(again, steps.CreateAllocation)
+            if step.location != "device" or again.location != "device":
+                on_host = True
+            elif step.device != again.device:
+                return False
+        elif isinstance(step, steps.SetAccess):
+            given = made.rights.get(step.name)
+            now = dict(given.rights) if given is not None else {}
+            if any(right not in now.get(who, "") for who, right in step.rights if who != steps.CPU_ORDINAL):
+                return False
+    return on_host
 
 
 @dataclass
@@ -141,29 +166,78 @@ def _allocation(program: Program, name: str) -> set[str]:
 
 
 def _moved(program: Program, chosen: _Chosen, device: str) -> Program:
-    """The program with the chosen memory on another device."""
-    if device not in program.devices or steps.RANK_SIGN in device:
-        hint = suggest(device, program.devices) or f"the plan has: {', '.join(program.devices)}"
-        raise refuse(f"there is no device '{device}'", hint=hint)
-    ordinal = program.devices[device]
-    regions = {name: _on(program.regions[name], numbers, device) for name, numbers in chosen.chunks.items()}
+    """The program with the chosen memory on another device, or on the host."""
+    if is_host(device):
+        place = _Place(*_on_host(program, chosen, device))
+    else:
+        place = _Place(device, _ordinal(program, device), "device")
+    regions = {name: _on(program.regions[name], numbers, place.name) for name, numbers in chosen.chunks.items()}
     made = [
-        replace(step, device=ordinal, location="device") if isinstance(step, steps.CreateAllocation) else step
+        replace(step, device=place.number, location=place.location)
+        if isinstance(step, steps.CreateAllocation)
+        else step
         for step in chosen.steps
         if step.makes
     ]
     there = program.remade(made, regions={**program.regions, **regions})
-    owned = dict(_to_owner((regions[name], numbers) for name, numbers in chosen.chunks.items()))
+    owned = dict(_to_owner((program.regions[name], regions[name], numbers) for name, numbers in chosen.chunks.items()))
     return _with_owner(there, owned) if owned else there
 
 
-def _to_owner(moved: Iterable[tuple[PlacedRegion, Sequence[int]]]) -> Iterator[tuple[str, Access]]:
-    """(mapping, who may use it) of moved chunks of regions whose access is that of the owner, which is another device
-    now. moved: regions, with the numbers of these chunks."""
-    for placed, numbers in moved:
-        if placed.region.follows_owner:
-            for number in numbers:
-                access = placed.region.access_to(placed.chunks[number][0]).items()
+class _Place(NamedTuple):
+    """Where memory moves to."""
+
+    name: str
+    """Of a device of the plan, or of the host."""
+    number: int
+    """The ordinal, or the NUMA node."""
+    location: str
+
+
+def _on_host(program: Program, chosen: _Chosen, device: str) -> tuple[str, int, str]:
+    """_Place on the host. Raises ApplyError (HP420), MachineError (HP309)."""
+    _require_movable(chosen)
+    machine = program.measured
+    if device == on_node(NEAR):
+        gpus = [program.regions[name].region.gpus[0] for name in chosen.chunks] or list(program.devices)
+        device = near(gpus[0], machine, program.devices) if machine is not None else HOST
+    node = node_of(device)
+    if device != HOST and node is None:
+        raise refuse(f"there is no device '{device}'", hint="the host is host, host.near or host.0")
+    if machine is not None and (why := lacking(machine, None) or lacking(machine, node)):
+        raise MachineError(Diagnostic("HP309", why, hint="sleep() keeps bytes in pinned memory"))
+    nodes = [known.node for known in machine.numa_nodes] if machine is not None else []
+    if node is not None and nodes and node not in nodes:
+        raise refuse(f"there is no NUMA node {node}", hint=f"the machine has {', '.join(map(str, nodes))}")
+    return device, node or 0, "host" if node is None else "host_numa"
+
+
+def _require_movable(chosen: _Chosen) -> None:
+    """Raises ApplyError (HP420) for memory that only a GPU can have."""
+    for step in chosen.steps:
+        if isinstance(step, steps.CreateAllocation) and step.rdma:
+            why = "it is for network cards, which reach a GPU's memory (rdma: true)"
+            raise refuse(f"'{step.name.partition('#')[0]}' cannot move to the host", why=why)
+
+
+def _ordinal(program: Program, device: str) -> int:
+    """The ordinal of a device of the plan. Raises ApplyError (HP420)."""
+    if device not in program.devices or steps.RANK_SIGN in device:
+        hint = suggest(device, program.devices) or f"the plan has: {', '.join(program.devices)}"
+        raise refuse(f"there is no device '{device}'", hint=hint)
+    return program.devices[device]
+
+
+def _to_owner(
+    moved: Iterable[tuple[PlacedRegion, PlacedRegion, Sequence[int]]],
+) -> Iterator[tuple[str, Access]]:
+    """(mapping, who may use it) of moved chunks whose access depends on where they are: of the owner, which is another
+    device now, and of the host. moved: regions before and now, with the numbers of these chunks."""
+    for was, placed, numbers in moved:
+        for number in numbers:
+            there, device = was.chunks[number][0], placed.chunks[number][0]
+            if placed.region.follows_owner or is_host(there) or is_host(device):
+                access = placed.region.access_to(device).items()
                 given = tuple((who, right) for who, right in access if right != "none")
                 yield mapping_of(placed.region.name, number), given
 
@@ -186,9 +260,12 @@ def _on(placed: PlacedRegion, numbers: Sequence[int], device: str) -> PlacedRegi
     """A region with these chunks on one device. If they are all, it is a region of that device: where the plan writes
     no access, the device gets that of the one which had the memory; of several all keep theirs.
 
-    Raises ApplyError (HP420): a region whose access the plan writes would be out of reach for the device.
+    On the host it stays a region of its GPUs, and grows there. Raises ApplyError (HP420): a region whose access the
+    plan writes would be out of reach for the device.
     """
     region, access = placed.region, placed.region.access
+    if is_host(device):
+        return moved(placed, numbers, device)
     if not region.follows_owner and device not in access and any(holder in access for holder in region.devices):
         why = f"the plan's access has {', '.join(region.devices)}, and {device} would hold the memory"
         hint = f"write access: {{owner: rw}} into the plan, or add {device}: rw"
@@ -198,7 +275,7 @@ def _on(placed: PlacedRegion, numbers: Sequence[int], device: str) -> PlacedRegi
         return there
     if region.spec.access is None:
         access = region.access_to(device)
-    return replace(there, region=region._replace(devices=(device,), access=access))
+    return replace(there, region=region._replace(devices=(device,), access=access, of_gpus=()))
 
 
 def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
@@ -211,16 +288,16 @@ def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
         if not isinstance(was, steps.CreateAllocation) or steps.whole_name(was.name) not in names:
             continue
         name, size, now = was.name, was.size, new[was.name]
-        both = (
-            machine is not None
-            and machine.can_access(was.device, now.device)
-            and machine.can_access(now.device, was.device)
+        source, target = _copiers(was, now, change.old)
+        both = machine is not None and machine.can_access(source, target) and machine.can_access(target, source)
+        who = {ordinal: {source, target} if both else {ordinal} for ordinal in (source, target)}
+        place, there = (
+            f"{name} (copy)",
+            in_place.readable(was.name, was.size, source, who[source], right_to_copy_from(machine)),
         )
-        who = {ordinal: {was.device, now.device} if both else {ordinal} for ordinal in (was.device, now.device)}
-        place, there = f"{name} (copy)", in_place.readable(was, who[was.device], right_to_copy_from(machine))
-        mapped = [(f"{name} (copied to)", name, now.device)]
+        mapped = [(f"{name} (copied to)", name, target)]
         if there is None:
-            mapped.append((f"{name} (copied from)", before(name), was.device))
+            mapped.append((f"{name} (copied from)", before(name), source))
         taken = len(mapped) * size
         yield steps.Reserve(place, None, size=taken, asked=taken, alignment=0, slack=0, address=0, exact=False)
         for number, (piece, memory, device) in enumerate(mapped):
@@ -232,11 +309,19 @@ def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
             origin=None,
             source=mapped[-1][0] if there is None else there,
             in_place=there is not None,
-            source_device=was.device,
+            source_device=source,
             target=mapped[0][0],
-            target_device=now.device,
+            target_device=target,
             size=size,
         )
+
+
+def _copiers(was: steps.CreateAllocation, now: steps.CreateAllocation, program: Program) -> tuple[int, int]:
+    """The devices that read the old memory and write the new one. The GPU of the other side moves memory of the host;
+    from one node to another, the first device of the plan does."""
+    gpus = [step.device for step in (was, now) if step.location == "device"] or [*program.devices.values()]
+    source, target = (step.device if step.location == "device" else gpus[0] for step in (was, now))
+    return source, target
 
 
 class _Places:
@@ -249,13 +334,12 @@ class _Places:
                 self._maps.setdefault(step.allocation, []).append(step)
         self._rights = {step.name: dict(step.rights) for step in change.changes if isinstance(step, TakeOut)}
 
-    def readable(self, allocation: steps.CreateAllocation, devices: Set[int], right: str) -> str | None:
-        """A mapping that all of these devices may read. right: what devices need that do not hold the memory."""
-        needed = {device: "r" if device == allocation.device else right for device in devices}
-        for mapping in self._maps.get(allocation.name, ()):
+    def readable(self, memory: str, size: int, holder: int, devices: Set[int], right: str) -> str | None:
+        """A mapping of all of an allocation that all of these devices may read. right: what they need but for the
+        holder."""
+        needed = {device: "r" if device == holder else right for device in devices}
+        for mapping in self._maps.get(memory, ()):
             rights = self._rights.get(mapping.name, {})
-            if mapping.size == allocation.size and all(
-                right in rights.get(device, "") for device, right in needed.items()
-            ):
+            if mapping.size == size and all(right in rights.get(device, "") for device, right in needed.items()):
                 return mapping.name
         return None

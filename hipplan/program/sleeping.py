@@ -271,7 +271,12 @@ def _unable(program: Program, units: Units) -> Iterator[tuple[str, ApplyError]]:
                 who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
                 yield name, cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
             if isinstance(step, steps.CreateAllocation) and step.location != "device":
-                yield name, cannot_sleep(name, f"'{memory}' is host memory")
+                hint = (
+                    "its memory on the GPUs sleeps once all of it is there: remap() moves it"
+                    if kinds[name] == "region"
+                    else ""
+                )
+                yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)
 
 
 def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> set[int]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from hipplan.language.objects import ResolvedRegion
 from hipplan.machines.machine import FALLBACK_GRANULARITY
+from hipplan.program.chunks import chunk_of
 from hipplan.program.program import Program
-from hipplan.program.regions import chunk_of
 
 
 def tag_of(program: Program, region: str) -> str:

@@ -16,6 +16,7 @@ from hipplan.plain import counted
 from hipplan.program import listing
 from hipplan.program.contents import lanes_of
 from hipplan.program.difference import from_nothing
+from hipplan.program.on_host import bytes_on_host
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import RANK_SIGN, Step
@@ -192,13 +193,15 @@ def devices_text(program: Program, *, here: bool) -> str:
 
 
 def totals(program: Program) -> str:
-    """Memory by device, bytes of padding, and memory pinned for contents."""
+    """Memory by device and on the host, bytes of padding, and memory pinned for contents."""
     parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
+    held = [f"{name} {about_size(size)}" for name, size in bytes_on_host(program.steps).items()]
+    on_host = f"; host memory: {', '.join(held)}" if held else ""
     waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
     padding = f", {about_size(waste)} of it padding" if waste else ""
     pinned = sum(lanes_of(program).values())
     moving = f"; pinned to move bytes: {about_size(pinned)}" if pinned else ""
-    return f"device memory: {', '.join(parts) or 'none'}{padding}{moving}"
+    return f"device memory: {', '.join(parts) or 'none'}{padding}{on_host}{moving}"
 
 
 def ranks_table(programs: Sequence[Program]) -> str:

@@ -39,6 +39,7 @@ FULL = {
     "reservations": {"full": {"size": "2MiB", "address": 0x7E0000000000, "mappings": [{"allocation": "part"}]}},
 }
 REGION = {"regions": {"hot": {"device": "gpu.0", "size": "4MiB", "chunk": "2MiB", "reserve": "16MiB"}}}
+ON_HOST = {"regions": {"hot": {"devices": ["gpu.1", "host"], "sizes": ["2MiB", "2MiB"], "chunk": "2MiB"}}}
 MANAGED = {
     "streams": {"queue": {"device": "gpu.1"}},
     "buffers": {
@@ -97,6 +98,8 @@ CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "grow beside": (FULL, lambda: lambda layout: layout.grow("full", by="4MiB")),
     "remap": (REGION, lambda: lambda layout: layout.remap("hot")),
     "remap a part": (REGION, lambda: lambda layout: layout.remap("hot", part="2MiB..4MiB", device="gpu.1")),
+    "remap to the host": (REGION, lambda: lambda layout: layout.remap("hot", device="host")),
+    "remap from the host": (ON_HOST, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
     "sleep": (REGION, lambda: lambda layout: layout.sleep("hot")),
     "sleep and wake": (REGION, lambda: _sleep_and_wake),
     "seal": (MAPPED, lambda: lambda layout: layout.seal("r")),

@@ -109,6 +109,12 @@ regions:
 contents: {{hot.a: {{value: 1}}, hot.b: {{value: 2}}}}
 """
 OWNERS = "{owner: rw, others: r}"
+ON_HOST = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+regions:
+  hot: {devices: [gpu.1, host], sizes: [2MiB, 2MiB], chunk: 2MiB, access: {owner: rw}}
+"""
 SEALED_HERE = SEALED.format(size="4MiB", seal="true", access=OWNERS, rows=4096)
 OPEN_HERE = SEALED.format(size="4MiB", seal="false", access="{gpu.*: rw}", rows=4096)
 SEALED_LONGER = SEALED.format(size="8MiB", seal="true", access=OWNERS, rows=4096)
@@ -150,6 +156,9 @@ ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
         OWNED,
         lambda: lambda layout: layout.remap("hot", part="..2MiB", device="gpu.1"),
     ),
+    "remap to the host": (ONE, lambda: lambda layout: layout.remap("hot", device="host")),
+    "remap from the host": (ON_HOST, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
+    "remap a part to the host": (ON_HOST, lambda: lambda layout: layout.remap("hot", part="..2MiB", device="host")),
     "seal": (ONE, lambda: lambda layout: layout.seal("model")),
     "update and seal what grows": (SEALED_HERE, lambda: become(SEALED_LONGER)),
     "update and fill what is sealed": (SEALED_HERE, lambda: become(SEALED_OTHERWISE)),

@@ -454,3 +454,16 @@ def test_internal_options_are_refused(folder: Path, plan: Path, option: str, cap
     assert run(["up", str(plan), "--name", "w", option]) == 2
     assert "hipplan itself" in capsys.readouterr().err
     assert [*names.known()] == []
+
+
+def test_memory_on_the_host_is_held_attached_and_slept(held: Held, plan: Path, sim: Simulator) -> None:
+    regions = "regions:\n  model:\n    devices: [gpu.0, host]\n    sizes: [2MiB, 2MiB]\n    chunk: 2MiB\n"
+    plan.write_text(f"hipplan: 1\ndevices: {{gpu: {{count: 2}}}}\n{regions}contents: {{model: {{value: 7}}}}\n")
+    held()
+    for _ in range(2):
+        with hipplan.attach("w") as layout:
+            assert layout["model"].devices == ("gpu.0", "host")
+            assert set(layout.read("model")) == {7}
+            assert layout.drift() == []
+        assert run(["sleep", "w", "--quiet"]) == 0
+        assert run(["wake", "w", "--quiet"]) == 0

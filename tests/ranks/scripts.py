@@ -106,6 +106,15 @@ def cannot_sleep(layout: Any, sim: Any) -> list[str]:
     return answers
 
 
+def cannot_move_to_the_host(layout: Any, sim: Any) -> str:
+    """What is said of memory that other ranks map."""
+    try:
+        layout.remap("heap", device="host")
+    except hipplan.HipplanError as error:
+        return str(error)
+    return ""
+
+
 def refusals(layout: Any, sim: Any) -> list[str]:
     """What is said to calls that cannot be."""
     other = 1 - layout.program.rank.rank

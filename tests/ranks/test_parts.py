@@ -389,3 +389,8 @@ def test_memory_that_ranks_map_of_each_other_does_not_sleep(workers: Workers, fo
         mine, imported = answer
         assert "HP440" in mine and "other ranks of this node map it" in mine
         assert "HP440" in imported and f"its memory is freed when rank {1 - me} frees it" in imported
+
+
+def test_memory_that_ranks_map_of_each_other_does_not_move_to_the_host(workers: Workers, folder: Any) -> None:
+    for answer in values(run(workers, 2, folder(), script="cannot_move_to_the_host")):
+        assert "HP420" in answer and "'heap' is mapped by other ranks: its memory cannot move" in answer

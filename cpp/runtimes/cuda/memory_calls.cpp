@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "calls.hpp"
+#include "host_pages.hpp"
 #include "pointers.hpp"
 
 namespace hipcuda {
@@ -84,7 +85,7 @@ registrations& registered() {
 
 /// Frees memory of any kind: hipFree and hipHostFree accept each other's memory.
 void free_any(void* ptr) {
-  if (!ptr) return;
+  if (!ptr || pinned().remove(ptr)) return;
   const pointer_facts facts = ask_about(ptr);
   const bool on_host = facts.type == CU_MEMORYTYPE_HOST && !facts.is_managed;
   check(on_host ? driver().cuMemFreeHost(ptr) : driver().cuMemFree_v2(to_address(ptr)));
@@ -110,7 +111,10 @@ void hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
   require(ptr);
   *ptr = nullptr;
   if (size == 0) return;
-  check(driver().cuMemHostAlloc(ptr, size, host_malloc_flags(flags)));
+  const auto wanted = host_malloc_flags(flags);
+  const bool by_threads = pinned_pages::are_for(size) && (wanted & hipHostMallocWriteCombined) == 0;
+  if (by_threads) *ptr = pinned().make(size, wanted);
+  if (!*ptr) check(driver().cuMemHostAlloc(ptr, size, wanted));
 }
 
 void hipHostFree(void* ptr) { free_any(ptr); }
@@ -122,6 +126,7 @@ void hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int flags) {
 
 void hipHostUnregister(void* hostPtr) {
   require(hostPtr);
+  require(!pinned().at(hostPtr), hipErrorHostMemoryNotRegistered);
   registered().remove(hostPtr);
 }
 
@@ -134,6 +139,10 @@ void hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int flags) {
 
 void hipHostGetFlags(unsigned int* flags, void* hostPtr) {
   require(flags && hostPtr && !registered().hold(hostPtr));
+  if (const auto block = pinned().at(hostPtr)) {
+    *flags = block->flags;
+    return;
+  }
   check(driver().cuMemHostGetFlags(flags, hostPtr));
 }
 
@@ -149,7 +158,9 @@ void hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr)
   attributes->devicePointer = facts.on_device ? to_pointer(facts.on_device) : const_cast<void*>(ptr);
   attributes->hostPointer = facts.on_host;
   attributes->isManaged = facts.is_managed != 0;
-  if (attributes->type == hipMemoryTypeHost) {
+  if (const auto block = pinned().at(ptr)) {
+    attributes->allocationFlags = block->flags;
+  } else if (attributes->type == hipMemoryTypeHost) {
     const auto result = driver().cuMemHostGetFlags(&attributes->allocationFlags, const_cast<void*>(ptr));
     if (result != CUDA_ERROR_INVALID_VALUE)
       check(result);  // registered memory: the driver does not know its flags

@@ -1,8 +1,10 @@
 // Virtual memory management: addresses, allocations, mappings, access, sharing.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "calls.hpp"
 #include "pointers.hpp"
@@ -20,6 +22,47 @@ bool is_access(hipMemAccessFlags flags) {
 void require_location(const hipMemLocation& location) {
   require(location.type != hipMemLocationTypeInvalid);
   require(location.type != hipMemLocationTypeDevice || is_device(location.id));
+}
+
+/// CUDA makes memory of the host only on a NUMA node: HIP's `host` is the one nearest to the device whose
+/// number HIP wants in the location.
+CUmemLocation location_of(const hipMemLocation& location) {
+  if (location.type != hipMemLocationTypeHost) return to_cuda(location);
+  int node = -1;
+  const auto result = driver().cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+                                                    device_handle(location.id, hipErrorInvalidDevice));
+  return {CU_MEM_LOCATION_TYPE_HOST_NUMA, result == CUDA_SUCCESS ? std::max(node, 0) : 0};
+}
+
+CUmemAllocationProp properties_for(const hipMemAllocationProp& prop) {
+  CUmemAllocationProp out = to_cuda(prop);
+  out.location = location_of(prop.location);
+  return out;
+}
+
+/// Where the memory behind an address is.
+CUmemLocation memory_location(void* address) {
+  CUmemGenericAllocationHandle handle = 0;
+  check(driver().cuMemRetainAllocationHandle(&handle, address));
+  CUmemAllocationProp found{};
+  const auto result = driver().cuMemGetAllocationPropertiesFromHandle(&found, handle);
+  check(driver().cuMemRelease(handle));
+  check(result);
+  return found.location;
+}
+
+bool is_host(const hipMemAccessDesc& desc) { return desc.location.type == hipMemLocationTypeHost; }
+
+/// Rights in CUDA's terms: it gives the host rights by the node that the memory is on.
+std::vector<CUmemAccessDesc> rights_with_host(void* address, std::span<const hipMemAccessDesc> given) {
+  const auto memory = memory_location(address);
+  std::vector<CUmemAccessDesc> out(to_cuda(given.data()), to_cuda(given.data()) + given.size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!is_host(given[i])) continue;
+    const bool on_node = memory.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    out[i].location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, on_node ? memory.id : 0};
+  }
+  return out;
 }
 
 /// The descriptor in hipMemImportFromShareableHandle's osHandle: a pointer to it before HIP 7, the descriptor
@@ -55,7 +98,7 @@ void hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t size, con
   require(handle && size != 0 && prop && flags == 0);
   require(prop->location.type != hipMemLocationTypeDevice || is_device(prop->location.id),
           hipErrorInvalidDevice);
-  const CUmemAllocationProp wanted = to_cuda(*prop);
+  const CUmemAllocationProp wanted = properties_for(*prop);
   CUmemGenericAllocationHandle created = 0;
   check(driver().cuMemCreate(&created, size, &wanted, flags));
   *handle = to_hip(created);
@@ -85,6 +128,12 @@ void hipMemSetAccess(void* ptr, std::size_t size, const hipMemAccessDesc* desc, 
     require_location(each.location);
   }
   require_whole_pieces(ptr, size);
+  const std::span rights(desc, count);
+  if (std::ranges::any_of(rights, is_host)) {
+    const auto all = rights_with_host(ptr, rights);
+    check(driver().cuMemSetAccess(to_address(ptr), size, all.data(), all.size()));
+    return;
+  }
   check(driver().cuMemSetAccess(to_address(ptr), size, to_cuda(desc), count));
 }
 
@@ -101,7 +150,7 @@ void hipMemGetAllocationGranularity(std::size_t* granularity, const hipMemAlloca
   require(granularity && prop);
   require(option == hipMemAllocationGranularityMinimum || option == hipMemAllocationGranularityRecommended);
   require_location(prop->location);
-  const CUmemAllocationProp asked = to_cuda(*prop);
+  const CUmemAllocationProp asked = properties_for(*prop);
   check(driver().cuMemGetAllocationGranularity(granularity, &asked,
                                                static_cast<CUmemAllocationGranularity_flags>(option)));
 }

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from hipplan.files.dtypes import BY_NAME, meant_dtype
+from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
 from hipplan.language.model.base import FILL, Alignment, AutoSize, Name, PlanModel, Size, SizeOrShare, Steps, refuse
 from hipplan.language.model.ranks import OfRank, RegionMap
 from hipplan.language.model.torch import Torch
@@ -30,6 +31,39 @@ def _dtype(value: object) -> object:
 
 DTypeName = Annotated[str, BeforeValidator(_dtype), WithJsonSchema({"enum": sorted(BY_NAME)})]
 """The name of an element type, as hipplan, HIP, NumPy, PyTorch or safetensors write it."""
+
+_NODE_MAX = 1023
+_ON_HOST = "on the host, write host, {host: {numa: near}}, or {host: {numa: 0}}"
+
+
+def _memory_of(value: object) -> object:
+    """A device's name; for the host on a node, host.near or host.N."""
+    if isinstance(value, dict):
+        place = value.get(HOST) if len(value) == 1 else None
+        node = place.get("numa") if isinstance(place, dict) and len(place) == 1 else None
+        if not (node == NEAR or (type(node) is int and 0 <= node <= _NODE_MAX)):
+            raise refuse("HP105", "this is no place for memory", hint=_ON_HOST)
+        return on_node(node)
+    if isinstance(value, str) and is_host(value) and value not in (HOST, on_node(NEAR)) and node_of(value) is None:
+        raise refuse("HP105", f"'{value[:60]}' is no place for memory", hint=_ON_HOST)
+    return value
+
+
+def _only(key: str, value: dict[str, object]) -> dict[str, object]:
+    """The schema of a mapping with this key alone."""
+    one = {"minProperties": 1, "maxProperties": 1, "propertyNames": {"const": key}}
+    return {"type": "object", **one, "additionalProperties": value}
+
+
+_NODE: dict[str, object] = {"type": "integer", "minimum": 0, "maximum": _NODE_MAX}
+_ON_NODE = _only(HOST, _only("numa", {"anyOf": [{"const": NEAR, "type": "string"}, _NODE]}))
+
+MemoryOf = Annotated[
+    str,
+    BeforeValidator(_memory_of),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _ON_NODE]}),
+]
+"""A device, or the host: `host`, or {host: {numa: near}} for memory near the region's GPU, or {host: {numa: 0}}."""
 
 Extent = Annotated[int, Field(ge=-1, lt=2**63)]
 
@@ -93,18 +127,29 @@ class Region(PlanModel):
     """One address range with memory and named tensors. It becomes allocations (chunks), one reservation and mappings;
     `preview` shows them."""
 
-    device: str | None = None
-    """The memory's device. Default: the first device of the plan.
+    device: MemoryOf | None = None
+    """The memory's device, or `host`: docs/regions.md. {host: {numa: near}} is host memory near the region's GPU, and
+    {host: {numa: 1}} on NUMA node 1. Default: the first device of the plan.
 
-    Errors: HP201 no such device; HP107 together with devices.
+    Errors: HP201 no such device; HP107 together with devices; HP309 this release has no host memory for it; HP316 this
+    process cannot use the node. HP256, a warning: the GPU's node is unknown. HP261, a warning: atomics of AMD GPUs are
+    unproved there.
     Source: hipMemAllocationProp.location.
     """
 
-    devices: Steps[str] | None = None
-    """Several devices, or patterns such as gpu.*, that share one address range.
+    devices: Steps[MemoryOf] | None = None
+    """Several devices, or patterns such as gpu.*, that share one address range. The host may be one of them.
 
     Errors: HP201 no such device; HP209 a device twice.
     Source: ours.
+    """
+
+    sizes: Steps[Size] | None = None
+    """In place of a size, the bytes on each of `devices`, in their order, each rounded up to whole chunks:
+    devices: [gpu.0, host] with sizes: [8GiB, 24GiB].
+
+    Errors: HP107 without devices, with a size or with spread: interleave; not as many as devices.
+    Source: hipMemCreate, hipMemMap.
     """
 
     spread: Literal["blocks", "interleave"] = "blocks"
@@ -153,7 +198,9 @@ class Region(PlanModel):
     access: Access | None = None
     """The access of each device. Default: rw for the devices that hold the memory. `owner` is the device that holds the
     bytes, also after layout.remap(), and `others` are the other devices of a region over several; name devices outside
-    the region. The more specific entry wins: a device's name before owner and others, and those before patterns.
+    the region. The more specific entry wins: a device's name before owner and others, and those before patterns. Memory
+    on the host is owned by the region's GPUs (the plan's first device, if it has none) and by the host, which has the
+    most that a GPU has, unless access names `host`.
 
     Errors: HP201 no such device; HP104 not none, r or rw; HP107 others where there is one device, or without owner.
     HP258, a warning: a device that holds the memory has none, and the region has no contents.
@@ -242,7 +289,8 @@ class Region(PlanModel):
             raise refuse("HP107", "device and devices exclude each other", at="device", hint="remove device")
         if self.devices == []:
             raise refuse("HP105", "a region needs at least one device", at="devices", hint="name one")
-        if self.size == "auto" and not self.tensors:
+        self._sized_by_device()
+        if self.size == "auto" and not self.tensors and self.sizes is None:
             raise refuse("HP107", "a region needs a size or tensors", hint="add size: 1GiB")
         holders = len(self.devices or ()) > 1 or any(name.endswith(".*") for name in self.devices or ())
         if self.range_size is not None and holders and self.spread == "blocks":
@@ -256,6 +304,24 @@ class Region(PlanModel):
         self._open_tensors()
         self._mapped_by_others()
         return self
+
+    @property
+    def may_be_on_host(self) -> bool:
+        """Whether the plan puts some of its memory on the host."""
+        return any(map(is_host, (self.device or "", *(self.devices or ()))))
+
+    def _sized_by_device(self) -> None:
+        """Check that `sizes` stands alone, and that nothing is asked for that host memory cannot be."""
+        if self.sizes is not None:
+            if self.devices is None:
+                raise refuse("HP107", "sizes are those of several devices", at="sizes", hint="write size, or devices")
+            if self.size != "auto" or self.spread == "interleave":
+                what = "spread: interleave" if self.size == "auto" else "size"
+                raise refuse("HP107", f"sizes and {what} exclude each other", at="sizes", hint=f"remove {what}")
+        if self.may_be_on_host:
+            for key, why in (("rdma", "network cards reach a GPU's memory"), ("map", "other ranks map a GPU's memory")):
+                if getattr(self, key):
+                    raise refuse("HP107", f"{key} is not for host memory", at=key, why=why, hint=f"remove {key}")
 
     def _mapped_by_others(self) -> None:
         if self.addresses == "symmetric" and self.map is None:
@@ -309,14 +375,14 @@ class Region(PlanModel):
     def _open_tensors(self) -> None:
         """Check that -1 is used only in the last tensor, or the last of a device's part, and that the size is given."""
         placed = [tensor.device is not None for tensor in self.tensors.values()]
-        if self.size == "auto" and any(placed) and not all(placed):
+        if self.size == "auto" and self.sizes is None and any(placed) and not all(placed):
             hint = "write device: for all tensors or for none, or add size:"
             raise refuse("HP107", "some tensors have a device, others do not", at="tensors", hint=hint)
         last = {tensor.device: name for name, tensor in self.tensors.items()}
         for name, tensor in self.tensors.items():
             if -1 not in tensor.shape:
                 continue
-            if self.size == "auto":
+            if self.size == "auto" and self.sizes is None:
                 raise refuse(
                     "HP107",
                     f"'{name}' takes the rest of the region, but the region has no size",

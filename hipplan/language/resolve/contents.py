@@ -74,7 +74,7 @@ def resolve_contents(
 
 def _anywhere(region: ResolvedRegion) -> dict[str, str]:
     """The largest right of each device on any part of a region: the machine decides which bytes are in which part."""
-    own = {holder: region.own(holder) for holder in region.devices} if region.differs else {}
+    own = {holder: region.own(holder) for holder in region.gpus} if region.differs else {}
     more = {who: max(right, region.access.get(who, right), key=_RIGHTS.index) for who, right in own.items()}
     return region.access | more
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Literal
 
-from hipplan.language.host import HOST
+from hipplan.language.host import HOST, is_host
 from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
 from hipplan.language.objects import Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.language.resolve.names import Names, families
@@ -78,11 +78,26 @@ class Devices:
                 self._missing(name, (*path, name), key=True)
         return resolved
 
-    def several(self, names: list[str], path: Path) -> tuple[str, ...]:
-        """Devices by name or pattern, each once."""
+    @property
+    def first(self) -> str:
+        """The first device of the plan."""
+        return self._first
+
+    def holder(self, name: str | None, path: Path, why_not: str = "") -> str:
+        """A device, or the host on some node. why_not: why the host cannot hold the memory; empty if it can."""
+        if name is None or not is_host(name):
+            return self.device(name, path)
+        if why_not:
+            self._names.report(
+                "HP201", "the host is not a device", path, why=why_not, hint="name a device, or remove it"
+            )
+        return name
+
+    def several(self, names: list[str], path: Path, why_not: str = "") -> tuple[str, ...]:
+        """Devices by name or pattern, and the host as in holder(), each once."""
         members_named: dict[str, None] = {}
         for index, name in enumerate(names):
-            members = [name] if name in self.all else []
+            members = [self.holder(name, (*path, index), why_not)] if name in self.all or is_host(name) else []
             if name.endswith(".*"):
                 members = self._families.get(name[:-2], [])
             self._names.ask("links", len(members), f"'{name}'", (*path, index))
@@ -133,7 +148,7 @@ class Devices:
                     taken.add(free)
                 self.all[name] = ResolvedDevice(name, selector, ordinal, path)
         self._check_twins()
-        for word, meaning in _WORDS.items():
+        for word, meaning in {**_WORDS, **{name: _WORDS[HOST] for name in selectors if is_host(name)}}.items():
             if word in selectors:
                 summary = f"{word} cannot be the name of a device"
                 self._names.report(

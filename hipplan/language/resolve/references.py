@@ -14,10 +14,10 @@ from hipplan.language.resolve.names import Names
 _DEVICES: list[Path] = [
     ("streams", "*", "device"),
     ("buffers", "*", "device"),
-    ("regions", "*", "device"),
     ("peers", "*", "device"),
     ("peers", "*", "peer"),
 ]
+_HOLDERS: list[Path] = [("regions", "*", "device")]
 _LOCATIONS: list[Path] = [
     ("allocations", "*", "device"),
     ("buffers", "*", "advice", "*", "device"),
@@ -38,7 +38,7 @@ LeftOut = Mapping[Path, Any]
 
 def devices_named(left_out: LeftOut) -> Iterator[str]:
     """Every name of a device in the left-out objects."""
-    for _, name in _texts(left_out, [*_DEVICES, *_LOCATIONS]):
+    for _, name in _texts(left_out, [*_DEVICES, *_HOLDERS, *_LOCATIONS]):
         yield name
     for _, several in _found(left_out, _FAMILIES):
         yield from _names_in(several)
@@ -50,6 +50,8 @@ def check_references(
     """HP201, HP202 and HP203 in the left-out objects."""
     for path, name in _texts(left_out, _DEVICES):
         devices.device(name, path)
+    for path, name in _texts(left_out, _HOLDERS):
+        devices.holder(name, path)
     for path, name in _texts(left_out, _LOCATIONS):
         devices.location(name, path)
     for path, several in _found(left_out, _FAMILIES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hipplan.language.host import is_host
 from hipplan.language.model import OTHERS, OWNER, Region
 from hipplan.language.objects import Path, ResolvedRegion
 from hipplan.language.resolve.devices import Devices
@@ -14,11 +15,17 @@ from hipplan.units import full_size, round_up
 
 def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: Devices) -> ResolvedRegion:
     """Resolves one region and reports its errors."""
+    is_open = isinstance(spec.size, str) and spec.size != "auto"
+    why = f"size: {spec.size} is a part of a GPU's memory" if is_open else ""
     if spec.devices is not None:
-        holders = devices.several(spec.devices, (*path, "devices"))
+        holders = devices.several(spec.devices, (*path, "devices"), why)
     else:
-        holders = (devices.device(spec.device, (*path, "device")),)
-    access = _access(spec, holders, (*path, "access"), devices)
+        holders = (devices.holder(spec.device, (*path, "device"), why),)
+    gpus = () if not all(map(is_host, holders)) else (devices.first,)
+    if spec.sizes is not None and len(spec.sizes) != len(holders):
+        summary = f"{counted(len(spec.sizes), 'size')} for {counted(len(holders), 'device')}"
+        names.report("HP107", summary, (*path, "sizes"), hint="write one size for each device")
+    access = _access(spec, (*(name for name in holders if not is_host(name)), *gpus), (*path, "access"), devices)
     if spec.range_size is not None and isinstance(spec.size, int) and spec.range_size < spec.size:
         names.report(
             "HP206",
@@ -33,7 +40,7 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     _tensors(name, spec, holders, path, names)
     if isinstance(spec.size, int) and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, spec.size, path, names)
-    return ResolvedRegion(name, spec, holders, access, path)
+    return ResolvedRegion(name, spec, holders, access, path, gpus)
 
 
 def check_tags(regions: Mapping[str, ResolvedRegion], names: Names) -> None:

@@ -1,0 +1,80 @@
+"""Memory that moves to the host and back at its addresses, against plain copies; what kernels reach there.
+
+    python benchmarks/host_tier.py [--runtime cuda] [--gib 8] [--rounds 3] [--json FILE]
+
+"remap" is hipplan's whole call: memory is made, mapped, filled and the old memory freed. Beside it, one plain copy of
+the same bytes between the GPU and pinned memory. Kernels are PyTorch's: the sum of all bytes reads, a fill writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from common import MIB, arguments, keep, opened, positive
+
+import hipplan
+from hipplan.machines.runtimes import Chosen
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def measure(chosen: Chosen, size: int, rounds: int) -> dict[str, Any]:
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 1}},
+        "regions": {"memory": {"device": "gpu.0", "size": size, "chunk": min(size, 512 * MIB)}},
+        "buffers": {"pinned": {"kind": "pinned", "size": size}},
+        "contents": {"memory": {"value": 7}},
+    }
+    out: dict[str, list[float]] = {}
+
+    def note(what: str, took: float) -> None:
+        out.setdefault(what, []).append(size / took / 1e9)
+
+    with hipplan.apply(plan, runtime=chosen.kind) as layout:
+        for _ in range(rounds):
+            note("plain copy out", seconds(lambda: layout.copy("memory", "pinned")))
+            note("plain copy in", seconds(lambda: layout.copy("pinned", "memory")))
+            note("remap to the host", seconds(lambda: layout.remap("memory", device="host")))
+            for name, took in kernels(layout):
+                note(f"{name} on the host", took)
+            note("remap to the GPU", seconds(lambda: layout.remap("memory", device="gpu.0")))
+            for name, took in kernels(layout):
+                note(f"{name} on the GPU", took)
+    return {"GB/s": {what: round(median(rates), 2) for what, rates in out.items()}, "all": out}
+
+
+def kernels(layout: Any) -> list[tuple[str, float]]:
+    try:
+        import torch
+    except ImportError:
+        return []
+    if not torch.cuda.is_available():
+        return []
+    words = torch.from_dlpack(layout["memory"].view("i32"))
+    torch.cuda.synchronize()
+    reads = seconds(lambda: (words.sum(), torch.cuda.synchronize()))
+    writes = seconds(lambda: (words.fill_(3), torch.cuda.synchronize()))
+    return [("kernels read", reads), ("kernels write", writes)]
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", rounds=3)
+    parser.add_argument("--gib", type=positive, default=8)
+    given = parser.parse_args()
+    chosen = opened(given)
+    figures = measure(chosen, given.gib << 30, given.rounds)
+    for what, rate in figures["GB/s"].items():
+        print(f"{what:28} {rate:8.2f} GB/s")
+    keep(given.json, "host_tier", chosen, {"bytes": given.gib << 30, **figures})
+
+
+if __name__ == "__main__":
+    main()
