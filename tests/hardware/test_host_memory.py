@@ -22,7 +22,7 @@ def tier(machine: Machine) -> Machine:
     """A machine whose driver makes memory of the host."""
     if machine.is_amd_before(7, 1):
         pytest.skip("memory of the host needs HIP 7.1")
-    machine.new_descriptors = machine.simulated  # the file of its host memory stays open
+    machine.new_descriptors = machine.new_descriptors or machine.simulated  # the file of its host memory stays open
     return machine
 
 
