@@ -6,9 +6,9 @@ import os
 import sys
 from typing import Any
 
-from hipplan.checkup.driver import Driver
+from hipplan.checkup.driver import Driver, NotHere
 from hipplan.checkup.parts import PARTS
-from hipplan.checkup.question import Bench, NotHere, Question
+from hipplan.checkup.question import Bench, Question
 from hipplan.errors import HipplanError
 from hipplan.files import strict_json
 from hipplan.machines.runtimes import choose

@@ -53,6 +53,10 @@ class IpcHandle(ctypes.Structure):
     _fields_ = [("reserved", c_ubyte * 64)]
 
 
+class NotHere(Exception):
+    """The question makes no sense on this machine; the text says why."""
+
+
 class Refused(Exception):
     """A call that a check needs, and that did not succeed."""
 
@@ -64,10 +68,10 @@ class Driver:
         self._library = ctypes.CDLL(path)
 
     def code(self, call: str, *arguments: Any) -> str:
-        """Makes a call. The name of its code, such as InvalidValue. Raises Refused if the library has no such call."""
+        """Makes a call. The name of its code, such as InvalidValue. Raises NotHere if the library has no such call."""
         function: Callable[..., int] | None = getattr(self._library, call, None)
         if function is None:
-            raise Refused(f"this library has no {call}")
+            raise NotHere(f"this library has no {call}")
         number = function(*arguments)
         return _NAMES.get(number, str(number))
 

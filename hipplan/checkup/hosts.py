@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import c_int, c_size_t, c_void_p
 
-from hipplan.checkup.driver import HOST, HOST_NATIVE_ATOMICS, READ, READ_WRITE, properties
-from hipplan.checkup.question import MIB, Bench, NotHere, Question, Release, Seen
+from hipplan.checkup.driver import HOST, HOST_NATIVE_ATOMICS, READ, READ_WRITE, NotHere, properties
+from hipplan.checkup.question import MIB, Bench, Question, Release, Seen
 
 SIZE = 2 * MIB
 _SINCE = {"amd": (7, 1), "sim": (7, 2)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from ctypes import c_int, c_size_t, c_uint, c_void_p
 
-from hipplan.checkup.driver import P2P_NATIVE_ATOMICS, Refused, properties
-from hipplan.checkup.question import MIB, Bench, NotHere, Question, Release, Seen
+from hipplan.checkup.driver import P2P_NATIVE_ATOMICS, NotHere, Refused, properties
+from hipplan.checkup.question import MIB, Bench, Question, Release, Seen
 
 SIZE = 2 * MIB
 

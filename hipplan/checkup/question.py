@@ -50,10 +50,6 @@ class Bench:
         return device == owner or self.chosen.runtime.can_access_peer(device, owner)
 
 
-class NotHere(Exception):
-    """The question makes no sense on this machine; the text says why."""
-
-
 @dataclass(frozen=True)
 class Question:
     """ask: returns what was seen. declared: what the documentation says of a release, by the same keys."""

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from hipplan.checkup import answering, parts
-from hipplan.checkup.question import Bench, NotHere, Question, Seen
+from hipplan.checkup.driver import NotHere
+from hipplan.checkup.question import Bench, Question, Seen
 
 
 def right(_: Bench) -> Seen:

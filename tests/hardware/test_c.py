@@ -119,7 +119,7 @@ def test_a_program_forks_and_attaches_again(machine: Machine, up: Up, path: Path
 def language_of(machine: Machine) -> str:
     """CMake's name for the kernels of a runtime."""
     for compiler, language, kinds in (("nvcc", "CUDA", ("cuda",)), ("hipcc", "HIP", ("amd",))):
-        if machine.wanted in kinds and shutil.which(compiler):
+        if machine.chosen.kind in kinds and shutil.which(compiler):
             return language
     pytest.skip("needs a GPU, and nvcc or hipcc")
 
