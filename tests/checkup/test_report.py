@@ -211,4 +211,4 @@ def test_a_report_in_the_documentation_is_judged_as_today(file: Path) -> None:
 
 
 def test_the_documentation_has_three_reports() -> None:
-    assert {"amd-6.4", "amd-7.2", "simulator"} <= {path.stem for path in REPORTS}
+    assert {"amd-6.4", "amd-7.2", "nvidia-h100", "simulator"} <= {path.stem for path in REPORTS}
