@@ -13,7 +13,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from common import MIB, arguments, keep, opened, positive
+from common import MIB, arguments, keep, opened
 
 import hipplan
 from hipplan.machines.runtimes import Chosen
@@ -67,13 +67,17 @@ def kernels(layout: Any) -> list[tuple[str, float]]:
 
 def main() -> None:
     parser = arguments(__doc__ or "", rounds=3)
-    parser.add_argument("--gib", type=positive, default=8)
+    parser.add_argument("--gib", type=float, default=8.0)
     given = parser.parse_args()
     chosen = opened(given)
-    figures = measure(chosen, given.gib << 30, given.rounds)
-    for what, rate in figures["GB/s"].items():
+    size = round(given.gib * 1024) * MIB
+    figures = measure(chosen, size, given.rounds)
+    rates = figures["GB/s"]
+    for what, rate in rates.items():
         print(f"{what:28} {rate:8.2f} GB/s")
-    keep(given.json, "host_tier", chosen, {"bytes": given.gib << 30, **figures})
+    for move, copy in (("remap to the host", "plain copy out"), ("remap to the GPU", "plain copy in")):
+        print(f"{move}, ratio to the {copy}: {rates[move] / rates[copy]:.3f}")
+    keep(given.json, "host_tier", chosen, {"bytes": size, **figures})
 
 
 if __name__ == "__main__":

@@ -19,9 +19,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import hipplan
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
 
 MIB = 2**20
 GIB = 2**30
@@ -90,6 +93,9 @@ def main() -> None:
     parser.add_argument("--sleep", type=int, default=8, help="GiB")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    if torch is None or not torch.cuda.is_available():
+        print("not measured: it needs PyTorch and a GPU")
+        return
     wanted = sizes(given.tensors)
     with hipplan.apply(PLAN) as layout:
         took = allocations(layout, wanted, given.rounds) | sleeping(layout, given.sleep, given.rounds)

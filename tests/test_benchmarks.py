@@ -19,6 +19,7 @@ SMALL = {
     "apply": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "calls": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "kept": ("--runtime", "sim", "--rounds", "1", "--gib", "0.02"),
+    "host_tier": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
     "growth": ("--runtime", "sim", "--rounds", "1", "--chunks", "2,8"),
     "llama": ("--runtime", "sim", "--rounds", "1"),
     "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
@@ -56,7 +57,9 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_every_benchmark_is_run_here() -> None:
-    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"common", "gather", "reader"} == set(SMALL)
+    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"common", "gather", "pools", "reader"} == set(
+        SMALL
+    )
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -77,6 +80,7 @@ def test_it_runs(name: str, compiler: dict[str, str], tmp_path: Path) -> None:
         (("apply", "--runtime", "sim", "--counts", "x"), 2, "--counts: invalid"),
         (("apply", "--runtime", "sim", "--json", "no/such/file"), 2, "there is no folder no/such"),
         (("gather", "--runtime", "sim"), 0, "not measured: "),
+        (("pools",), 0, "not measured: "),
         (("llama", "--runtime", "sim", "--ranks", "1"), 0, "not measured: the devices are too small"),
     ],
 )

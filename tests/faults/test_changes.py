@@ -12,6 +12,7 @@ import pytest
 from hipplan.errors import RuntimeUnavailable
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.layout.state import State
 from hipplan.layout.update import change
@@ -136,7 +137,7 @@ def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
         ways.append(compile_change(state.program, loaded, machine))
         return ways[-1]
 
-    return lambda layout: change(layout._holding, "", find_change, bind=bind)
+    return lambda layout: change(layout._holding, "", find_change, options=Options(bind=bind))
 
 
 ACTS: dict[str, tuple[str, Callable[[], Act]]] = {

@@ -77,7 +77,7 @@ def updater(plan: LoadedPlan, machine: Machine, bind: Bind) -> Callable[[Layout]
             ways[:] = [compile_change(state.program, plan, measured)]
         return ways[0]
 
-    return lambda layout: change(layout._holding, "", find_change, bind=needed(plan, bind))
+    return lambda layout: change(layout._holding, "", find_change, options=Options(bind=needed(plan, bind)))
 
 
 def needed(plan: LoadedPlan, bind: Bind) -> Bind:

@@ -19,6 +19,7 @@ from hipplan.holders import generations
 from hipplan.holders.filler import HolderConnection, fill, program_to_hold, restore, save
 from hipplan.holders.generations import Backup
 from hipplan.language.loader import load
+from hipplan.layout.assembly import Target
 from hipplan.machines.runtimes import choose
 from hipplan.processes.packets import Connection, Gone, Late, Received
 from tests.conftest import WHOLE, Simulator
@@ -93,7 +94,7 @@ class Fill(Phase):
 
 def _fill(state: HolderEnd) -> None:
     chosen = choose("sim")
-    program = program_to_hold(load(PLAN), chosen, None, None, state.filler.beside)
+    program = program_to_hold(load(PLAN), Target(chosen), state.filler.beside)
     fill(program, chosen, state.filler, locked=False, on_bytes=_ignored, on_progress=_ignored)
 
 

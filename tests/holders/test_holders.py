@@ -228,7 +228,7 @@ def test_replace_switches_when_all_memory_is_filled(held: Held, sim: Simulator, 
 @pytest.mark.parametrize(
     ("text", "expected", "message"),
     [
-        ("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n", 2, "HP101"),
+        ("hipplan: 1\nregions: {x: {sise: 1MiB}}\n", 2, "HP101"),
         ("hipplan: 1\nbuffers: {x: {kind: pinned, size: 1MiB}}\n", 2, "HP450"),
         ("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 1TiB}}\n", 3, "HP301"),
         ("hipplan: 1\nrequires: {hip: '>=99'}\nregions: {x: {size: 2MiB}}\n", 3, "HP312"),
@@ -265,7 +265,7 @@ def test_replace_is_refused_if_old_and_new_memory_do_not_fit(folder: Path, tmp_p
 @pytest.mark.parametrize(
     ("text", "expected", "message"),
     [
-        ("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n", 2, "HP101"),
+        ("hipplan: 1\nregions: {x: {sise: 1MiB}}\n", 2, "HP101"),
         (
             "hipplan: 1\npeers: all\ndevices: {gpu: {count: 2}}\nregions: {x: {device: gpu.0, size: 1MiB}}\n",
             2,
@@ -438,7 +438,7 @@ def test_attached_ranges_have_the_sizes_of_the_plan(held: Held, sim: Simulator) 
 
 def test_ps_lists_the_log_of_a_failed_up_with_no_wait(folder: Path, tmp_path: Path, capsys: Any) -> None:
     plan = tmp_path / "wrong.yaml"
-    plan.write_text("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n")
+    plan.write_text("hipplan: 1\nregions: {x: {sise: 1MiB}}\n")
     assert run(["up", str(plan), "--name", "w", "--no-wait", "--quiet"]) in (0, 4)  # 4: it has failed by now
     until(lambda: not any(runs for _, _, runs in names.known()))
     assert run(["ps", "--format", "json"]) == 0

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +107,12 @@ def _send_at(step: int, number: int) -> None:
 
     real_run = hipplan.layout.run.run
 
-    def run(*arguments: Any, on_progress: Any, **named: Any) -> Any:
+    def run(program: Any, runtime: Any, options: Any, **named: Any) -> Any:
         def between(at: int, what: Any) -> None:
             if at == step:
                 os.kill(os.getpid(), number)
-                on_progress(at, 0)
+                options.on_progress(at, 0)
 
-        return real_run(*arguments, on_step=between, on_progress=on_progress, **named)
+        return real_run(program, runtime, replace(options, on_step=between), **named)
 
     hipplan.layout.run.run = run

@@ -18,6 +18,7 @@ import hipplan.files.values
 import hipplan.layout.run
 from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.machines.profiles import load_machine
 from hipplan.program.content_steps import Part
 from hipplan.program.memory import Memory
@@ -332,7 +333,7 @@ def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_pa
         os.truncate(path, 63)
 
     with pytest.raises(ApplyError, match="became shorter"):
-        hipplan.layout.run.run(program, sim.runtime, on_step=cut_short)
+        hipplan.layout.run.run(program, sim.runtime, Options(on_step=cut_short))
     assert sim.alive() == set()
 
 

@@ -13,6 +13,7 @@ import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.layout.update import change
 from hipplan.program import resize
 from hipplan.program.difference import difference
@@ -189,7 +190,8 @@ def test_a_change_cannot_begin_inside_of_a_change(sim: Simulator) -> None:
             return difference(state.program, resize.grown(state.program, "cache", by=1))
 
         with pytest.raises(ApplyError, match="being changed already"):
-            change(layout._holding, "", find_change, on_step=lambda number, step: layout.grow("cache", by=1))  # type: ignore[arg-type,return-value]
+            options = Options(on_step=lambda number, step: layout.grow("cache", by=1))  # type: ignore[arg-type,return-value]
+            change(layout._holding, "", find_change, options=options)
         assert layout["cache"].size == 4 * MIB
         layout.grow("cache", by=1)
 

@@ -18,6 +18,7 @@ import pytest
 import hipplan
 from hipplan import ApplyError, _core
 from hipplan.layout.layout import Layout
+from hipplan.layout.options import Options
 from hipplan.program.content_steps import STAGING_MAX
 from hipplan.program.contents import staging_name
 from tests.conftest import Simulator
@@ -222,7 +223,7 @@ def test_a_file_truncated_during_copies_rolls_back(left: int, sim: Simulator, tm
     document = two_buffers(16 * MIB) | {"contents": {"b0": {"file": str(path)}, "b1": {"file": str(path)}}}
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
     with pytest.raises(ApplyError, match="became shorter"):
-        hipplan.layout.run.run(program, sim.runtime, on_step=lambda number, step: os.truncate(path, left))
+        hipplan.layout.run.run(program, sim.runtime, Options(on_step=lambda number, step: os.truncate(path, left)))
     assert sim.alive() == set()
 
 
@@ -306,7 +307,7 @@ def test_an_interrupt_amid_a_copy_ends_the_others_and_rolls_back(sim: Simulator,
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
     seen: list[int] = []
     with during(sim, tmp_path, "hipMemcpyAsync@3", interrupt), pytest.raises(KeyboardInterrupt):
-        hipplan.layout.run.run(program, sim.runtime, on_bytes=lambda done, total: seen.append(done))
+        hipplan.layout.run.run(program, sim.runtime, Options(on_bytes=lambda done, total: seen.append(done)))
 
     assert sim.alive() == set()
     assert max(seen, default=0) < 2 * 64 * MIB

@@ -117,7 +117,7 @@ def test_the_words_are_no_devices(word: str) -> None:
 
 def test_in_a_region_with_another_mistake_they_are_no_mistakes() -> None:
     with pytest.raises(PlanError) as caught:
-        hipplan.load(plan(OWNERS, sizes="8MiB"))
+        hipplan.load(plan(OWNERS, sise="8MiB"))
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP101"]
 
 
