@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hipplan import _core
-from hipplan.errors import HipplanError
+from hipplan.errors import HipplanError, driver_failure
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
@@ -106,7 +106,7 @@ CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "update": (MAPPED, lambda: become(complete(PLANS["peer links"] | REGION))),
     "other advice": (MANAGED, lambda: become(complete(OTHER_ADVICE))),
     "fill": (REGION, lambda: lambda layout: layout.fill("hot", 3)),
-    "export": (SHARED, lambda: lambda layout: os.close(layout.export("shared"))),
+    "export": (SHARED, lambda: _exported),
     "view": (PLANS["pinned"], lambda: lambda layout: memoryview(layout["staging"]).release()),
     "capsule": (REGION, lambda: lambda layout: layout["hot"].__dlpack__(max_version=(1, 0))),
     "verify": (MAPPED, lambda: lambda layout: layout.drift()),
@@ -121,6 +121,13 @@ def complete(plan: Plan) -> Plan:
 
 def program_of(plan: Plan) -> Program:
     return prepare(load(complete(plan)), choose("sim"), None)
+
+
+def _exported(layout: Layout) -> None:
+    try:
+        os.close(layout.export("shared"))
+    except _core.HipError as error:  # as it documents: the driver had no memory
+        raise driver_failure(error, "shared") from error
 
 
 PYTHONS_OWN = ["can't allocate lock"]
