@@ -356,7 +356,7 @@ void growing_pool::leave_slot_if_done() noexcept {
     const std::lock_guard lock(mutex_);
     if (state_ != state::closed || !blocks_.empty() || (!chunks_.empty() && !unmapped_)) return;
   }
-  growing_pool_slots::leave(slot_, shared_from_this());
+  growing_pool_slots::leave(slot_, weak_from_this().lock());  // which does not throw
 }
 
 void growing_pool::require(state wanted, const char* what) const {
