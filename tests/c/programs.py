@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ class Program:
         every = {**os.environ, "LIBRARY": str(library_path()), "HIPSIM_LOG": "none", **settings}
         environment = {name: value for name, value in every.items() if value is not None}
         self.process = subprocess.Popen(
-            [*before, path],
+            [*shlex.split(os.environ.get("HIPPLAN_RUN_UNDER", "")), *before, path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
