@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "calls.hpp"
 #include "host_pages.hpp"
@@ -83,12 +84,53 @@ registrations& registered() {
   return all;
 }
 
+/// What hipMalloc made. From another device's context, and where PyTorch ran before, the driver shows only
+/// the block of 2 MiB that a small buffer lies in; HIP names the buffer (seen on H100, driver 580).
+class allocations {
+ public:
+  using sizes = std::map<CUdeviceptr, std::size_t>;
+
+  /// Nothing here allocates: the memory exists already.
+  void add(sizes::node_type entry) noexcept {
+    const std::scoped_lock lock(mutex_);
+    const auto there = sizes_.find(entry.key());
+    if (there != sizes_.end()) sizes_.erase(there);  // other code freed that one
+    sizes_.insert(std::move(entry));
+  }
+
+  void remove(const void* ptr) noexcept {
+    const std::scoped_lock lock(mutex_);
+    sizes_.erase(to_address(ptr));
+  }
+
+  /// Narrows a block of the driver to the buffer in it that holds an address.
+  void narrow(CUdeviceptr address, CUdeviceptr& base, std::size_t& size) {
+    const std::scoped_lock lock(mutex_);
+    const auto next = sizes_.upper_bound(address);
+    if (next == sizes_.begin()) return;
+    const auto& [begin, bytes] = *std::prev(next);
+    if (address - begin >= bytes || begin < base || begin + bytes > base + size) return;
+    base = begin;
+    size = bytes;
+  }
+
+ private:
+  std::mutex mutex_;
+  sizes sizes_;
+};
+
+allocations& allocated() {
+  static auto& all = *new allocations;  // as registered()
+  return all;
+}
+
 /// Frees memory of any kind: hipFree and hipHostFree accept each other's memory.
 void free_any(void* ptr) {
   if (!ptr || pinned().remove(ptr)) return;
   const pointer_facts facts = ask_about(ptr);
   const bool on_host = facts.type == CU_MEMORYTYPE_HOST && !facts.is_managed;
   check(on_host ? driver().cuMemFreeHost(ptr) : driver().cuMemFree_v2(to_address(ptr)));
+  allocated().remove(ptr);
 }
 
 }  // namespace
@@ -97,9 +139,11 @@ void hipMalloc(void** ptr, std::size_t size) {
   require(ptr);
   *ptr = nullptr;
   if (size == 0) return;
-  CUdeviceptr address = 0;
-  check(driver().cuMemAlloc_v2(&address, size));
-  *ptr = to_pointer(address);
+  allocations::sizes made{{0, size}};
+  auto entry = made.extract(made.begin());
+  check(driver().cuMemAlloc_v2(&entry.key(), size));
+  *ptr = to_pointer(entry.key());
+  allocated().add(std::move(entry));
 }
 
 void hipFree(void* ptr) {
@@ -181,6 +225,7 @@ void hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
   } else {
     check(result);
   }
+  allocated().narrow(to_address(ptr), found, bytes);
   if (base) *base = to_pointer(found);
   if (size) *size = bytes;
 }
