@@ -146,6 +146,15 @@ CUDA = (
         },
     ),
     Difference(
+        "hipMemAdvise, UnsetAccessedBy for the CPU",
+        "takes the first device away",
+        "takes the CPU away, as it says",
+        r"assert \[0, 1, -2\] == \[1, -2, -2\]",
+        {
+            "test_mem_range_get_attribute.py::test_advice_that_the_cpu_does_not_access_takes_the_first_device_away": "",
+        },
+    ),
+    Difference(
         "hipMemRangeGetAttribute, accessed by, after advice for a part of the range",
         "only devices advised for the whole range",
         "a device advised for its first half appeared too, in one run of three",
