@@ -224,7 +224,7 @@ decltype(row::what) reader::read_kind<await_stream>(reader&, fields& from) {
 }
 template <>
 decltype(row::what) reader::read_kind<copy_memory>(reader&, fields& from) {
-  return copy_memory{from.device(), from.slot(), from.device(), from.number(), from.boolean()};
+  return copy_memory{from.device(), from.slot(), from.device(), from.number()};
 }
 
 reader::reads reader::find(std::string_view operation) {

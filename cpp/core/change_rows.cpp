@@ -1,6 +1,5 @@
 // What each kind of row does.
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
 #include <type_traits>
 
@@ -142,8 +141,6 @@ void change::alter(const row& next) {
                             [&] { return std::pair(subject(), std::string()); });
           },
           [&](const copy_memory& copy) {
-            std::optional<scoped_device> current;  // on AMD it alone copies memory of the host
-            if (copy.on_host) current.emplace(runtime(), copy.device);
             copy_peer(runtime(), get<mapping>(next.slot).address(), copy.device,
                       get<mapping>(copy.source).address(), copy.source_device, copy.size_bytes);
           },

@@ -116,7 +116,6 @@ struct copy_memory {  // the row's slot is the target mapping's
   slot_id source;
   device_id source_device;
   std::size_t size_bytes;
-  bool on_host;  ///< one side is memory of the host
 };
 
 struct row {

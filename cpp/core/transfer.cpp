@@ -73,7 +73,8 @@ void copy_peer(hip::runtime& runtime, std::uintptr_t to, device_id to_device, st
                   moved(to, from, size_bytes));
   };
   {
-    // On HIP 7 the current device takes part in the copy, and a third one may have no right.
+    // On HIP 7 the current device takes part in the copy, and a third one may have no right. On AMD it alone
+    // copies memory of the host.
     const scoped_device current(runtime, from_device);
     const auto result = runtime.hipMemcpyPeer(pointer_at(to), to_device.value, pointer_at(from),
                                               from_device.value, size_bytes);

@@ -124,9 +124,7 @@ def _take_out(s: TakeOut, slots: Slots, owners: Owners, old: Old) -> Row:
 
 def _copy(s: CopyBytes, slots: Slots, owners: Owners, old: Old) -> Row:
     source = old.slot(s.source) if s.in_place else slots[s.source]
-    owner = (old.owners if s.in_place else owners)[s.source]
-    on_host = steps.CPU_ORDINAL in (owner, owners[s.target])
-    return "copy", s.name, slots[s.target], s.target_device, source, s.source_device, s.size, on_host
+    return "copy", s.name, slots[s.target], s.target_device, source, s.source_device, s.size
 
 
 _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Owners, Any], Row]] = {

@@ -83,7 +83,7 @@ def await_stream(slot: int = -1) -> Row:
 
 
 def copy(slot: int, source: int, to_device: int = 0, from_device: int = 0) -> Row:
-    return "copy", "mapping", slot, to_device, source, from_device, SIZE, False
+    return "copy", "mapping", slot, to_device, source, from_device, SIZE
 
 
 SOME_OF_EVERYTHING = (
