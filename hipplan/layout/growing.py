@@ -115,11 +115,14 @@ class GrowingPool(MemPool):
                 self.native.stop()
 
     def trim(self) -> Undone:
-        """Frees chunks without tensors. Raises HipError, and what a signal raises, before it frees anything."""
+        """Frees chunks without tensors. Raises, with nothing freed, ApplyError (HP401) and what a signal raises."""
         self.empty_cache()
         before = self.native.mark()
         if self.native.usage.chunks and self.native.state != "asleep":
-            wait_until_idle(self._runtime, {self.label: self.device})
+            try:
+                wait_until_idle(self._runtime, {self.label: self.device})
+            except _core.HipError as error:
+                raise driver_failure(error, self.region, "nothing was freed") from error
         return self._reported(lambda report: self.native.free_chunks(before, report))
 
     def sleep(self, to: str) -> Undone:

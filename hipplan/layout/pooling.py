@@ -5,20 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-from hipplan import _core
-from hipplan.errors import LeakError, driver_failure
+from hipplan.errors import ApplyError, LeakError
 from hipplan.layout.growing import POOL_TARGETS, GrowingPool, fall_asleep, require_target, wake_again
 from hipplan.layout.holding import Holding
 from hipplan.layout.mempool import Threads
-from hipplan.layout.probe import frees_at_once
-from hipplan.layout.sleeping import ABLE, Names, asked, listed
+from hipplan.layout.sleeping import ABLE, KEPT_WITH_ITS_RANGE, Names, keeps_memory, listed
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.undo import Undone, log_failures
 from hipplan.layout.usage import Usage
-from hipplan.machines.family import family_of
 from hipplan.program import patterns
 from hipplan.program.alterations import cannot_sleep
 from hipplan.program.sleeping import KINDS
@@ -74,10 +70,7 @@ class HasPools:
         before = sum(pool.native.usage.mapped for pool in pools)
         undone = Undone(0)
         for pool in pools:
-            try:
-                undone = undone.and_then(pool.trim())
-            except _core.HipError as error:
-                raise driver_failure(error, pool.region, "nothing was freed") from error
+            undone = undone.and_then(pool.trim())
         undone.raise_failures()
         return before - sum(pool.native.usage.mapped for pool in pools)
 
@@ -164,7 +157,8 @@ class HasPools:
                 pool.empty_cache()
             with holding.turn.taken(), holding.lock:
                 for pool in pools:
-                    self._require_freed_at_once(pool)
+                    if keeps_memory(holding, pool.device, pool.region):
+                        raise cannot_sleep(pool.region, *KEPT_WITH_ITS_RANGE)
                 undone = fall_asleep(pools, where)
         try:
             yield
@@ -193,17 +187,6 @@ class HasPools:
             for pool in pools:
                 try:
                     log_failures(pool.trim())
-                except _core.HipError as error:  # the device is lost: close() reports that, too
+                except ApplyError as error:  # the device is lost: close() reports that, too
                     log.error("%s", error)
             yield
-
-    def _require_freed_at_once(self, pool: GrowingPool) -> None:
-        """Raises HP440 if this HIP frees memory only with its range of addresses."""
-        holding = self._holding
-        runtime = holding.state.runtime
-        if family_of(runtime.path) == "cuda" or pool.device in holding.frees_at_once:
-            return
-        if not asked(partial(frees_at_once, holding.state.program, runtime, pool.device), pool.region):
-            why = "this release frees memory only together with its address range (ROCm issue 6021)"
-            raise cannot_sleep(pool.region, why, "close the layout instead")
-        holding.frees_at_once.add(pool.device)

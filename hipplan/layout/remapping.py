@@ -6,7 +6,7 @@ from hipplan.errors import ApplyError, Diagnostic
 from hipplan.language.host import is_host
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
-from hipplan.layout.sleeping import kept_with_its_range, require_host_memory
+from hipplan.layout.sleeping import KEPT_WITH_ITS_RANGE, kept_with_its_range, require_host_memory
 from hipplan.layout.state import State
 from hipplan.program import remake
 from hipplan.program.borders import Part
@@ -30,7 +30,5 @@ def remap(holding: Holding, name: str, *, part: Part | None, device: str | None,
 
 def _cannot_move(name: str) -> ApplyError:
     """HP440: this HIP would keep the GPU's memory too."""
-    why = "this release frees memory only together with its address range (ROCm issue 6021)"
-    return ApplyError(
-        Diagnostic("HP440", f"'{name}' cannot move to the host", why=why, hint="close the layout instead")
-    )
+    why, hint = KEPT_WITH_ITS_RANGE
+    return ApplyError(Diagnostic("HP440", f"'{name}' cannot move to the host", why=why, hint=hint))

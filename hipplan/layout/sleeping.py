@@ -233,22 +233,34 @@ def require_host_memory(change: Difference) -> None:
 def _require_freed_at_once(holding: Holding, state: State, change: Difference) -> None:
     """Raises HP440 if this HIP frees memory only with its range of addresses."""
     if memory := kept_with_its_range(holding, state, change):
-        why = "this release frees memory only together with its address range (ROCm issue 6021)"
-        raise cannot_sleep(plan_name_of(change.old, memory), why, "close the layout instead")
+        raise cannot_sleep(plan_name_of(change.old, memory), *KEPT_WITH_ITS_RANGE)
 
 
 def kept_with_its_range(holding: Holding, state: State, change: Difference) -> str:
     """An allocation that goes, but whose memory this HIP frees only with its range of addresses; empty if there is
     none."""
-    if family_of(state.runtime.path) == "cuda":
-        return ""
     gone = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.location == "device")
     going = {step.device: step.name for step in gone}
-    for device in sorted(going.keys() - holding.frees_at_once):
-        if not asked(partial(frees_at_once, state.program, state.runtime, device), going[device]):
-            return going[device]
-        holding.frees_at_once.add(device)
-    return ""
+    return next((going[device] for device in sorted(going) if keeps_memory(holding, device, going[device])), "")
+
+
+def keeps_memory(holding: Holding, device: int, name: str) -> bool:
+    """Whether this HIP keeps unmapped memory of a device until its range of addresses is freed; each device is probed
+    once. name: of the memory, for an error. Raises ApplyError (HP401)."""
+    state = holding.state
+    if family_of(state.runtime.path) == "cuda" or device in holding.frees_at_once:
+        return False
+    if not asked(partial(frees_at_once, state.program, state.runtime, device), name):
+        return True
+    holding.frees_at_once.add(device)
+    return False
+
+
+KEPT_WITH_ITS_RANGE = (
+    "this release frees memory only together with its address range (ROCm issue 6021)",
+    "close the layout instead",
+)
+"""HP440: why, and a hint."""
 
 
 def _require_room(state: State, change: Difference) -> None:

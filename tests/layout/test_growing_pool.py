@@ -270,6 +270,17 @@ def test_other_changes_run_beside_it_and_an_update_may_remove_it(layout: Layout,
     again.free(again.block(MIB))
 
 
+def test_an_update_that_cannot_empty_a_pool_changes_nothing(layout: Layout, sim: Simulator) -> None:
+    allocator = Allocator(layout, "kv")
+    allocator.free(allocator.block(MIB))
+    without = {**PLAN, "regions": {name: region for name, region in PLAN["regions"].items() if name != "kv"}}
+    sim.runtime.arm_faults("hipDeviceSynchronize@1=hipErrorUnknown")
+    with pytest.raises(ApplyError, match="nothing was freed"):
+        layout.update(without, lose="*")
+    allocator.free(allocator.block(MIB))
+    layout.update(without, lose="*")
+
+
 def test_another_chunk_is_used_once_no_block_is_left(layout: Layout) -> None:
     allocator = Allocator(layout, "kv")
     block = allocator.block(MIB)
