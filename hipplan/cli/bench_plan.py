@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def run(given: Namespace) -> int:
     from dataclasses import asdict
 
+    from hipplan.layout.assembly import target
     from hipplan.layout.prepare import prepare
     from hipplan.layout.undo import hurry
     from hipplan.machines.place import Place
-    from hipplan.machines.profiles import load_machine
     from hipplan.machines.provenance import kind_of
-    from hipplan.machines.runtimes import choose, described
+    from hipplan.machines.runtimes import described
     from hipplan.measure.copies import OBJECTS_MAX, measurable, selected
     from hipplan.measure.measured import KINDS, measured
 
@@ -33,8 +33,8 @@ def run(given: Namespace) -> int:
         if kind not in KINDS:
             raise WrongUsage(f"--measure: there is no '{kind}'; {suggest_or_list(kind, KINDS)}")
     plan = load_plan(source_of(given.file), given)
-    profile = load_machine(given.machine) if given.machine else None
-    chosen = choose(given.runtime, profile)
+    where = target(given.runtime, given.machine)
+    chosen, profile = where.chosen, where.profile
     print_notice(chosen.notice)
     patterns = given.objects.split(",") if given.objects else []
     left_out = 0

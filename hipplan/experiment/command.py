@@ -24,8 +24,7 @@ from hipplan.experiment.targets import command_path
 from hipplan.holders import names
 from hipplan.holders.attaching import held_program
 from hipplan.language.loader import load
-from hipplan.machines.profiles import load_machine
-from hipplan.machines.runtimes import choose
+from hipplan.layout.assembly import target
 from hipplan.processes.command import this_command
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
@@ -45,8 +44,7 @@ def run(job: Job, report: Report) -> int:
     with _held(job):
         report.times["apply"] = time.perf_counter() - began
         program = held_program(job.holder)
-        profile = None if job.machine is None else load_machine(job.machine)
-        note(report, job, digest, program, choose(job.runtime, profile).runtime, None)
+        note(report, job, digest, program, target(job.runtime, job.machine).chosen.runtime, None)
         environment = os.environ | variables(job, program)
         arguments = [program_of_command, *job.run[1:]]
         for _ in range(job.warmup):

@@ -18,9 +18,8 @@ from hipplan.experiment.metrics import collected, numbers, output_size
 from hipplan.experiment.provenance import note
 from hipplan.experiment.targets import file_of
 from hipplan.language.loader import load
+from hipplan.layout.assembly import target
 from hipplan.layout.layout import Layout
-from hipplan.machines.profiles import load_machine
-from hipplan.machines.runtimes import choose
 from hipplan.measure.figures import Figure
 from hipplan.measure.measured import REPEATS, alone, live
 from hipplan.measure.plain import beside
@@ -32,9 +31,9 @@ def run(job: Job, report: Report) -> int:
     plan = load(job.plan, job.variables)
     figures: list[Figure] = []
     if job.measure is not None:
-        profile = None if job.machine is None else load_machine(job.machine)
-        chosen = choose(job.runtime, profile)
-        figures += alone(plan, chosen, profile, job.measure, REPEATS, _pass)
+        where = target(job.runtime, job.machine)
+        chosen = where.chosen
+        figures += alone(plan, chosen, where.profile, job.measure, REPEATS, _pass)
     report.times["start"] = time.monotonic() - job.began
     began = time.perf_counter()
     with apply(plan, runtime=job.runtime, machine=job.machine, locked=job.locked, answer=False) as layout:
