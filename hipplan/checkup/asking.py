@@ -56,12 +56,12 @@ class Asking:
         return dict(question.declared(self.release)) if self.release else {}
 
 
-class Refused(Exception):
+class NoRuntime(Exception):
     """There is no runtime to ask; the text says why."""
 
 
 def answers(asking: Asking, part: str, questions: Sequence[Question]) -> Iterator[Answer]:
-    """Raises Refused."""
+    """Raises NoRuntime."""
     first = 0
     while first < len(questions):
         if time.monotonic() >= asking.ends:
@@ -101,7 +101,7 @@ def _answer(asking: Asking, part: str, question: Question, lines: _Lines, proces
     try:
         begins = lines.next(min(START_S, asking.ends - time.monotonic()))
         if begins is not None and "refused" in begins:
-            raise Refused(begins["refused"])
+            raise NoRuntime(begins["refused"])
         limit_s = min(question.limit_s, asking.ends - time.monotonic())
         line = None if begins is None else lines.next(limit_s)
     except TimeoutError:

@@ -57,7 +57,7 @@ class NotHere(Exception):
     """The question makes no sense on this machine; the text says why."""
 
 
-class Refused(Exception):
+class CallFailed(Exception):
     """A call that a check needs, and that did not succeed."""
 
 
@@ -76,12 +76,12 @@ class Driver:
         return _NAMES.get(number, str(number))
 
     def must(self, call: str, *arguments: Any) -> None:
-        """Makes a call that must succeed. Raises Refused."""
+        """Makes a call that must succeed. Raises CallFailed."""
         if (code := self.code(call, *arguments)) != "Success":
-            raise Refused(f"{call}: {code}")
+            raise CallFailed(f"{call}: {code}")
 
     def number(self, call: str, kind: Any, *arguments: Any) -> int:
-        """A call whose first parameter is its result. Raises Refused."""
+        """A call whose first parameter is its result. Raises CallFailed."""
         value = kind()
         self.must(call, byref(value), *arguments)
         return int(value.value or 0)
@@ -101,27 +101,27 @@ class Driver:
         return self.code("hipMemSetAccess", c_void_p(address), c_size_t(size), byref(access), c_size_t(1))
 
     def must_grant(self, address: int, size: int, ordinal: int) -> None:
-        """Reading and writing for a device. Raises Refused."""
+        """Reading and writing for a device. Raises CallFailed."""
         if (code := self.grant(address, size, ordinal)) != "Success":
-            raise Refused(f"hipMemSetAccess: {code}")
+            raise CallFailed(f"hipMemSetAccess: {code}")
 
     def write(self, address: int, data: bytes) -> str:
         return self.code("hipMemcpy", c_void_p(address), data, c_size_t(len(data)), c_int(DEFAULT))
 
     def read(self, address: int, size: int) -> bytes:
-        """Raises Refused."""
+        """Raises CallFailed."""
         data = ctypes.create_string_buffer(size)
         self.must("hipMemcpy", data, c_void_p(address), c_size_t(size), c_int(DEFAULT))
         return data.raw
 
     def free_memory(self, device: int) -> int:
-        """Raises Refused."""
+        """Raises CallFailed."""
         self.must("hipSetDevice", c_int(device))
         return self.number("hipMemGetInfo", c_size_t, None)
 
     @contextmanager
     def reservation(self, size: int, hint: int = 0) -> Iterator[int]:
-        """Raises Refused."""
+        """Raises CallFailed."""
         arguments = c_size_t(size), c_size_t(0), c_void_p(hint), c_ulonglong(0)
         address = self.number("hipMemAddressReserve", c_void_p, *arguments)
         try:
@@ -131,7 +131,7 @@ class Driver:
 
     @contextmanager
     def allocation(self, size: int, properties: Properties) -> Iterator[int]:
-        """Raises Refused."""
+        """Raises CallFailed."""
         handle = self.number("hipMemCreate", c_void_p, c_size_t(size), byref(properties), c_ulonglong(0))
         try:
             yield handle
@@ -140,7 +140,7 @@ class Driver:
 
     @contextmanager
     def mapping(self, address: int, size: int, handle: int) -> Iterator[int]:
-        """Raises Refused."""
+        """Raises CallFailed."""
         self.must("hipMemMap", c_void_p(address), c_size_t(size), c_size_t(0), c_void_p(handle), c_ulonglong(0))
         try:
             yield address
@@ -149,7 +149,7 @@ class Driver:
 
     @contextmanager
     def mapped(self, size: int, properties: Properties) -> Iterator[int]:
-        """New memory in a range of its own. Raises Refused."""
+        """New memory in a range of its own. Raises CallFailed."""
         with (
             self.reservation(size) as address,
             self.allocation(size, properties) as handle,
@@ -159,7 +159,7 @@ class Driver:
 
     @contextmanager
     def buffer(self, size: int) -> Iterator[int]:
-        """Memory of hipMalloc. Raises Refused."""
+        """Memory of hipMalloc. Raises CallFailed."""
         address = self.number("hipMalloc", c_void_p, c_size_t(size))
         try:
             yield address

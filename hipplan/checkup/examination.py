@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hipplan.checkup.asking import WRONG, Answer, Asking, Refused, answers
+from hipplan.checkup.asking import WRONG, Answer, Asking, NoRuntime, answers
 from hipplan.checkup.parts import AT_THE_END, PARTS, PROFILE
 from hipplan.checkup.question import GIB, Release
 from hipplan.machines.doctor.examine import examine
@@ -27,7 +27,7 @@ Look = Callable[[str], None]
 def examined(runtime: str, memory: int, version: str, look: Look, seconds: float = SECONDS) -> Document:
     """runtime: as of choose(); empty: the default one. look: is called with each part's name before it runs.
 
-    Raises Refused: there is no runtime.
+    Raises NoRuntime: there is no runtime.
     """
     began = time.monotonic()
     asking = Asking(runtime, memory, began + seconds)
@@ -58,10 +58,10 @@ def examined(runtime: str, memory: int, version: str, look: Look, seconds: float
 
 
 def _release(received: list[Answer]) -> Release:
-    """Raises Refused: the profile could not be had."""
+    """Raises NoRuntime: the profile could not be had."""
     seen, why = received[0].seen, received[0].why
     if "HIP" not in seen:
-        raise Refused(f"the runtime cannot describe this machine: {why or received[0].outcome}")
+        raise NoRuntime(f"the runtime cannot describe this machine: {why or received[0].outcome}")
     major, minor, *_ = map(int, seen["HIP"].split("."))
     return Release(seen["kind"], (major, minor))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from ctypes import c_int, c_size_t, c_uint, c_void_p
 
-from hipplan.checkup.driver import P2P_NATIVE_ATOMICS, NotHere, Refused, properties
+from hipplan.checkup.driver import P2P_NATIVE_ATOMICS, CallFailed, NotHere, properties
 from hipplan.checkup.question import MIB, Bench, Question, Release, Seen
 
 SIZE = 2 * MIB
@@ -58,7 +58,7 @@ def _copies(bench: Bench) -> Seen:
         driver.must("hipSetDevice", c_int(0))
         wanted = bytes(range(256)) * (SIZE // 256)
         if (code := driver.write(places[0], wanted)) != "Success":
-            raise Refused(f"hipMemcpy: {code}")
+            raise CallFailed(f"hipMemcpy: {code}")
         driver.must("hipMemcpyPeer", c_void_p(places[1]), c_int(1), c_void_p(places[0]), c_int(0), c_size_t(SIZE))
         return {"bytes": "right" if driver.read(places[1], SIZE) == wanted else "wrong"}
 
@@ -77,7 +77,7 @@ def _matrix(bench: Bench) -> Seen:
         try:
             arguments = c_int(P2P_NATIVE_ATOMICS), c_int(a), c_int(b)
             atomics = "atomics" if bench.driver.number("hipDeviceGetP2PAttribute", c_int, *arguments) else "no atomics"
-        except Refused as refused:
+        except CallFailed as refused:
             atomics = str(refused)
         seen[f"gpu.{a} to gpu.{b}"] = f"{kind}, {hops} hops, {atomics}"
     return seen

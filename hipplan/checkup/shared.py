@@ -7,7 +7,7 @@ import subprocess
 from ctypes import byref, c_int, c_ulonglong, c_void_p
 from functools import partial
 
-from hipplan.checkup.driver import POSIX_FD, IpcHandle, Refused, properties
+from hipplan.checkup.driver import POSIX_FD, CallFailed, IpcHandle, properties
 from hipplan.checkup.partner import FIRST, SECOND, SIZE
 from hipplan.checkup.question import Bench, Question, Release, Seen
 from hipplan.processes.command import main_of
@@ -62,7 +62,7 @@ def _by_descriptor(bench: Bench) -> Seen:
 
 def _write_first(bench: Bench, address: int) -> None:
     if (code := bench.driver.write(address, FIRST)) != "Success":
-        raise Refused(f"hipMemcpy: {code}")
+        raise CallFailed(f"hipMemcpy: {code}")
 
 
 def _exported(bench: Bench, handle: int) -> int:

@@ -17,7 +17,7 @@ _PAGE = ".txt"
 def report(given: Namespace) -> int:
     """Writes FILE and the page beside it, which it also prints."""
     from hipplan import __version__
-    from hipplan.checkup.asking import Refused
+    from hipplan.checkup.asking import NoRuntime
     from hipplan.checkup.examination import MEMORY, examined, is_wrong
     from hipplan.checkup.page import page
     from hipplan.files.output import check_replacing, write_document
@@ -38,7 +38,7 @@ def report(given: Namespace) -> int:
         check_replacing(str(path), "the report")
     try:
         document = examined(given.runtime or "", memory, __version__, _show)
-    except Refused as error:
+    except NoRuntime as error:
         hint = "`hipplan doctor` says what is missing; --runtime sim is the simulator"
         raise RuntimeUnavailable(
             Diagnostic("HP407", "there is no runtime to report on", why=str(error), hint=hint)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hipplan.checkup import asking
-from hipplan.checkup.asking import Asking, Refused, answers
+from hipplan.checkup.asking import Asking, NoRuntime, answers
 from hipplan.checkup.question import Release
 from tests.checkup.strange import STRANGE
 from tests.conftest import ROOT
@@ -79,5 +79,5 @@ def test_descriptors_are_closed(strange: Path) -> None:
 
 
 def test_a_runtime_that_is_not_there_is_refused(strange: Path) -> None:
-    with pytest.raises(Refused, match=r"nothing\.so"):
+    with pytest.raises(NoRuntime, match=r"nothing\.so"):
         list(answers(asked(runtime="/nothing.so"), "strange", STRANGE))
