@@ -9,11 +9,10 @@ from ctypes import c_uint, c_uint32, c_uint64, c_void_p
 
 import pytest
 
+from tests.conformance.conditions import ALL_BITS, AT_LEAST, EQUAL, each_condition
 from tests.conformance.hip import NOT_READY, SUCCESS, Hip
 
-AT_LEAST, EQUAL, AND, NOR = range(4)
 WAIT_32, WRITE_32, WAIT_64, WRITE_64 = 1, 2, 4, 5
-ALL_BITS = 2**64 - 1
 
 
 class Operation(ctypes.Structure):
@@ -79,18 +78,7 @@ def test_a_written_value_is_in_memory_and_nothing_beside_it(
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize(
-    ("condition", "value", "mask", "not_yet", "enough"),
-    [
-        (AT_LEAST, 7, ALL_BITS, 6, 9),
-        (AT_LEAST, 7, 0xFF, 0x106, 0x107),
-        (EQUAL, 7, ALL_BITS, 9, 7),
-        (EQUAL, 7, 0xFF, 0x700, 0x107),
-        (AND, 6, ALL_BITS, 9, 4),
-        (AND, 6, 2, 4, 2),
-        (NOR, 0xF0, 0xFF, 0x0F, 0x0E),
-    ],
-)
+@each_condition
 def test_a_stream_waits_until_the_condition_holds(
     hip: Hip,
     words: ctypes.Array[c_uint64],

@@ -6,10 +6,9 @@ from ctypes import c_uint64
 
 import pytest
 
+from .conditions import ALL_BITS, AT_LEAST, EQUAL, each_condition
 from .hip import CONTEXT_DESTROYED, DANGLING, INVALID_VALUE, MIB, NOT_READY, SUCCESS, Hip
 
-AT_LEAST, EQUAL, AND, NOR = range(4)
-ALL_BITS = 2**64 - 1
 Words = ctypes.Array[c_uint64]
 
 pytestmark = pytest.mark.needs("stream values")
@@ -50,18 +49,7 @@ def test_a_value_is_written_and_nothing_beside_it(hip: Hip, words: Words, bits: 
 
 
 @in_both_sizes
-@pytest.mark.parametrize(
-    ("condition", "value", "mask", "not_yet", "enough"),
-    [
-        (AT_LEAST, 7, ALL_BITS, 6, 9),
-        (AT_LEAST, 7, 0xFF, 0x106, 0x107),
-        (EQUAL, 7, ALL_BITS, 9, 7),
-        (EQUAL, 7, 0xFF, 0x700, 0x107),
-        (AND, 6, ALL_BITS, 9, 4),
-        (AND, 6, 2, 4, 2),
-        (NOR, 0xF0, 0xFF, 0x0F, 0x0E),
-    ],
-)
+@each_condition
 def test_a_stream_waits_and_what_is_behind_it(
     hip: Hip, words: Words, bits: int, condition: int, value: int, mask: int, not_yet: int, enough: int
 ) -> None:
