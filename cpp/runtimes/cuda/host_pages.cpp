@@ -43,7 +43,8 @@ bool touch(std::byte* begin, std::size_t size_bytes) noexcept {
   return true;
 }
 
-/// Starts threads that run no handler of the program: they have its signals blocked.
+/// Starts threads that run no handler of the program: they have its signals blocked. As
+/// core/without_signals.hpp, which no runtime includes.
 class signals_blocked {
  public:
   signals_blocked() noexcept {
