@@ -409,7 +409,7 @@ class Change:
         extra_slots: int = 0,
         same_slots: int = 0,
         renewed: Sequence[int] = ...,
-        kept: Sequence[tuple[int, int]] = ...,
+        kept: Sequence[tuple[int, int, int]] = ...,
         timed: bool = False,
     ) -> None: ...
     def bar(self, force: bool = False, spares_devices: bool = False) -> list[Leased]: ...

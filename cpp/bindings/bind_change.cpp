@@ -163,21 +163,22 @@ void bind_change(py::module_& module) {
       .def("__init__",
            constructor(+[](std::shared_ptr<known_holdings> of, rows_ptr rows, std::size_t slots,
                            std::size_t extra_slots, std::size_t same_slots, std::vector<slot_id> renewed,
-                           std::vector<std::pair<slot_id, slot_id>> kept, bool timed) {
-             change_plan plan{std::move(rows),    slots,           extra_slots, same_slots,
-                              std::move(renewed), std::move(kept), timed};
+                           const std::vector<std::tuple<slot_id, slot_id, std::size_t>>& kept, bool timed) {
+             change_plan plan{std::move(rows), slots, extra_slots, same_slots, std::move(renewed), {}, timed};
+             for (const auto& [to, from, count] : kept) plan.kept.push_back({to, from, count});
              const without_gil release;
              auto made = ended_without_gil(new change(of->what, std::move(plan)));
              return std::make_unique<started_change>(started_change{std::move(of), std::move(made)});
            }),
            is_constructor(), py::arg("holdings"), py::arg("rows"), py::arg("slots"),
            py::arg("extra_slots") = 0, py::arg("same_slots") = 0, py::arg("renewed") = std::vector<slot_id>{},
-           py::arg("kept") = std::vector<std::pair<slot_id, slot_id>>{}, py::arg("timed") = false,
+           py::arg("kept") = std::vector<std::tuple<slot_id, slot_id, std::size_t>>{},
+           py::arg("timed") = false,
            "slots: of the new snapshot; extra_slots: after them, for objects that exist only during the "
            "change. "
            "same_slots: how many stay, from the first on; renewed: slots of these whose objects are made "
            "again; "
-           "kept: (new slot, old slot) of others that stay. "
+           "kept: (new slot, old slot, how many) of other consecutive ones that stay. "
            "ValueError, IndexError; RuntimeError while another change is undecided.")
       .def(
           "bar",

@@ -71,6 +71,22 @@ class fields {
   Py_ssize_t at_ = 0;
 };
 
+constexpr std::string_view memory_run = "create allocations";
+constexpr std::string_view mapping_run = "map and set access";
+
+/// How many names and rows a tuple makes, at most.
+std::size_t rows_in(PyObject* tuple) {
+  fields from(tuple);
+  const auto operation = from.text();
+  if (operation != memory_run && operation != mapping_run) return 1;
+  [[maybe_unused]] const auto name = from.text();
+  [[maybe_unused]] const auto slot = from.slot();
+  [[maybe_unused]] const auto first = from.number();
+  const auto count = from.number();
+  if (count > PY_SSIZE_T_MAX) throw std::invalid_argument("a run has more rows than memory can hold");
+  return operation == mapping_run ? 2 * count : count;
+}
+
 class reader {
  public:
   explicit reader(std::size_t rows) {
@@ -86,6 +102,8 @@ class reader {
   static decltype(row::what) read_kind(reader& self, fields& from);
   using reads = decltype(row::what) (*)(reader&, fields&);
   [[nodiscard]] static reads find(std::string_view operation);
+  void read_memory_run(fields& from);
+  void read_mapping_run(fields& from);
 
   /// Thousands of mappings share the same rights, as the same Python object: then it is read once.
   [[nodiscard]] rights read_rights(PyObject* given);
@@ -256,6 +274,8 @@ reader::reads reader::find(std::string_view operation) {
 void reader::read(PyObject* tuple) {
   fields from(tuple);
   const auto operation = from.text();
+  if (operation == memory_run) return read_memory_run(from);
+  if (operation == mapping_run) return read_mapping_run(from);
   if (operation.data() != last_operation_.data()) {
     last_reads_ = find(operation);
     last_operation_ = operation;
@@ -264,6 +284,63 @@ void reader::read(PyObject* tuple) {
   const auto slot = from.slot();
   out_->rows.push_back({plan_name({names_, &name}), slot, last_reads_(*this, from)});
   from.end();
+}
+
+/// The members of a run, from their number on, and their slots.
+struct members {
+  explicit members(fields& from)
+      : region(from.text()), slot(from.slot()), first(from.number()), count(from.number()) {
+    if (slot == no_slot) throw std::invalid_argument("a run has slots");
+  }
+  std::string region;
+  slot_id slot;
+  std::uint64_t first;
+  std::uint64_t count;
+};
+
+/// The items of a tuple that the members of a run have in turn.
+std::vector<PyObject*> items_of(PyObject* tuple) {
+  if (!PyTuple_Check(tuple)) throw std::invalid_argument("what the members of a run have in turn is a tuple");
+  std::vector<PyObject*> items;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) items.push_back(PyTuple_GET_ITEM(tuple, i));
+  return items;
+}
+
+/// Allocations of chunks: fields as of "create allocation" for each kind, which the members have in turn.
+void reader::read_memory_run(fields& from) {
+  const members all(from);
+  std::vector<decltype(row::what)> kinds;
+  for (auto* const item : items_of(from.next())) {
+    fields kind(item);
+    kinds.push_back(read_kind<create_allocation>(*this, kind));
+    kind.end();
+  }
+  from.end();
+  if (kinds.empty()) throw std::invalid_argument("a run of allocations has no kind");
+  for (std::uint64_t i = 0; i < all.count; ++i) {
+    const auto& name = names_->emplace_back(all.region + '#' + std::to_string(all.first + i));
+    out_->rows.push_back({plan_name({names_, &name}), all.slot + i, kinds[i % kinds.size()]});
+  }
+}
+
+/// Mappings of chunks one behind the other, each with its rights, which the members have in turn.
+void reader::read_mapping_run(fields& from) {
+  const members all(from);
+  const auto range = from.slot();
+  const auto offset = from.number();
+  const auto memory = from.slot();
+  const auto size_bytes = from.number();
+  std::vector<rights> given;
+  for (auto* const item : items_of(from.next())) given.push_back(read_rights(item));
+  from.end();
+  for (std::uint64_t i = 0; i < all.count; ++i) {
+    const auto& name = names_->emplace_back(all.region + '[' + std::to_string(all.first + i) + ']');
+    const plan_name named({names_, &name});
+    const auto slot = all.slot + i;
+    out_->rows.push_back({named, slot, map_memory{range, offset + i * size_bytes, memory + i, size_bytes}});
+    if (given.empty()) continue;
+    out_->rows.push_back({named, slot, set_rights{given[i % given.size()], std::nullopt, false}});
+  }
 }
 
 /// The caller's memory: it cannot be moved or resized while this lives.
@@ -287,7 +364,9 @@ row_table_ptr read_rows(const py::sequence& rows) {
   const auto all = py::reinterpret_steal<py::object>(PySequence_Fast(rows.ptr(), "rows are a sequence"));
   if (!all) throw py::error_already_set();
   const auto count = PySequence_Fast_GET_SIZE(all.ptr());
-  reader into(static_cast<std::size_t>(count));
+  std::size_t total = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) total += rows_in(PySequence_Fast_GET_ITEM(all.ptr(), i));
+  reader into(total);
   for (Py_ssize_t i = 0; i < count; ++i) into.read(PySequence_Fast_GET_ITEM(all.ptr(), i));
   return into.result();
 }

@@ -76,14 +76,19 @@ void change::place_kept_objects() {
     replaced_owners_.owners.push_back(std::exchange(table_[slot], nullptr));
   }
   std::vector<bool> stays(old.size() - same);
-  for (const auto& [to, from] : plan_.kept) {
-    if (to >= table_.size() || from >= old.size())
+  for (const auto& objects : plan_.kept) {
+    if (objects.count > table_.size() || objects.to > table_.size() - objects.count ||
+        objects.count > old.size() || objects.from > old.size() - objects.count)
       throw std::out_of_range("a slot that stays is not in the table");
-    if (to < same || table_[to]) throw std::out_of_range("a slot that something stays in is taken");
-    table_[to] = old[from];
-    if (to >= plan_.slots) continue;
-    if (from < same || stays[from - same]) throw std::out_of_range("one object would stay in two slots");
-    stays[from - same] = true;
+    for (std::size_t i = 0; i < objects.count; ++i) {
+      const auto to = objects.to + i;
+      const auto from = objects.from + i;
+      if (to < same || table_[to]) throw std::out_of_range("a slot that something stays in is taken");
+      table_[to] = old[from];
+      if (to >= plan_.slots) continue;
+      if (from < same || stays[from - same]) throw std::out_of_range("one object would stay in two slots");
+      stays[from - same] = true;
+    }
   }
   replaced_owners_.segments = old_snapshot_->segments();
   for (auto slot = same; slot < old.size(); ++slot) {

@@ -21,14 +21,21 @@
 
 namespace hipplan {
 
+/// Consecutive objects that stay in a change.
+struct kept_objects {
+  slot_id to;    ///< of the first of them in the change
+  slot_id from;  ///< in the old snapshot
+  std::size_t count;
+};
+
 /// The input of a change.
 struct change_plan {
   row_table_ptr rows;
-  std::size_t slots = 0;         ///< of the new snapshot
-  std::size_t extra_slots = 0;   ///< after them, for objects that exist only during the change
-  std::size_t same_slots = 0;    ///< the first ones of the old snapshot, which stay in their slots
-  std::vector<slot_id> renewed;  ///< those of them whose objects are made again, and do not stay
-  std::vector<std::pair<slot_id, slot_id>> kept;  ///< (new slot, old slot) of other objects that stay
+  std::size_t slots = 0;           ///< of the new snapshot
+  std::size_t extra_slots = 0;     ///< after them, for objects that exist only during the change
+  std::size_t same_slots = 0;      ///< the first ones of the old snapshot, which stay in their slots
+  std::vector<slot_id> renewed;    ///< those of them whose objects are made again, and do not stay
+  std::vector<kept_objects> kept;  ///< others that stay
   bool timed = false;
 };
 

@@ -63,7 +63,7 @@ def with_others(program: Program, meet: Callable[[Program], Program]) -> Program
 
 def _ready(program: Program) -> Program:
     imported = sum(
-        isinstance(step, ImportAllocation) for step in program.steps
+        isinstance(step, ImportAllocation) for _, step in program.single
     )  # each import also has the descriptor that was sent
     make_room(program.descriptors + imported)
     native_rows(program)  # now, and not within the first apply

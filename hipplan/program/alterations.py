@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from hipplan.errors import ApplyError, Diagnostic
-from hipplan.program.steps import CPU_ORDINAL, Reserve, Step, step_data
+from hipplan.program.steps import CPU_ORDINAL, Reserve, Rights, Step, step_data
 from hipplan.units import format_size, full_size, short_size
-
-Rights = tuple[tuple[int, str], ...]
-"""(ordinal or CPU_ORDINAL, right), as in SetAccess."""
-
 
 WAKE_IT = "call wake() first"
 

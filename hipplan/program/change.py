@@ -11,6 +11,7 @@ from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
+from hipplan.program.series import Series
 from hipplan.program.touched import Touched
 
 Key: TypeAlias = tuple[object, ...]
@@ -62,15 +63,14 @@ class AndEqual(Set[Key]):
         return isinstance(key, tuple) and self._part.leaves_out(*key[:2])
 
     def __iter__(self) -> Iterator[Key]:
-        return (key for step in self._part.whole.steps if (key := key_of(step)) in self and key is not None)
+        return (key for step in self._part.whole[1].steps if (key := key_of(step)) in self and key is not None)
 
     def __len__(self) -> int:
-        return len(self.keys) + len(self.names)
+        return len(self.keys) + len(self._part)
 
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the objects with those keys."""
-        return self._part.names
+    def slots(self) -> Iterator[tuple[int, int, int]]:
+        """As Touched.slots()."""
+        return self._part.slots()
 
 
 @steps.step_data
@@ -80,7 +80,7 @@ class Change:
     old: Program
     new: Program
     """The resulting program; a reservation that stays keeps its old size."""
-    additions: tuple[steps.Step, ...]
+    additions: Sequence[steps.Step]
     """Steps of `new` that only make objects, so that a roll back leaves everything unchanged."""
     changes: tuple[steps.Step, ...]
     """Steps that alter existing objects, and steps that depend on those."""
@@ -120,7 +120,7 @@ class Change:
     @property
     def about(self) -> Change:
         """The same change without what is equal in both programs, of which there is nothing to say."""
-        if self.part is None or self.part.whole is not self.new:
+        if self.part is None or self.part.whole[1] is not self.new:
             return self
         return replace(self, old=self.part.old, new=self.part.new)
 
@@ -130,11 +130,12 @@ class Change:
         return self.opened or self.new
 
     @property
-    def all_steps(self) -> tuple[steps.Step, ...]:
+    def all_steps(self) -> Sequence[steps.Step]:
         """All steps in order."""
+        first: tuple[Sequence[steps.Step], ...] = (self.links, self.additions)
         if self.saves:
-            return (*self.links, *self.additions, *self.contents, *self.carries, *self.changes, *self.seals)
-        return (*self.links, *self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
+            return Series.joined((*first, self.contents, self.carries, self.changes, self.seals))
+        return Series.joined((*first, self.carries, self.changes, self.contents, self.seals))
 
     @property
     def devices_of_both(self) -> dict[str, int]:
@@ -155,16 +156,15 @@ class Change:
         """Whether the driver has nothing to do."""
         return not (self.links or self.additions or self.changes or self.contents or self.released)
 
-    def kept_slots(self) -> tuple[int, list[int], list[tuple[int, int]]]:
+    def kept_slots(self) -> tuple[int, list[int], list[tuple[int, int, int]]]:
         """How many objects stay in their slots, from the first on; the slots of those of them that are made again;
-        (new slot, old slot) of others that stay."""
+        (new slot, old slot, how many) of other consecutive ones that stay."""
         old, new = self.old.slots, self.new.slots
         if isinstance(self.kept, KeysOf):
             return min(len(old), len(new)), [new[step.name] for step in self.renewed if step.makes], []
-        kept, equal = (self.kept.keys, self.kept.names) if isinstance(self.kept, AndEqual) else (self.kept, ())
+        kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
         stays = (step.name for step in self.about.new.steps if key_of(step) in kept) if kept else ()
-        pairs = [(new[name], old[self.renamed.get(name, name)]) for name in stays]
-        return 0, [], pairs + [(new[name], old[name]) for name in equal]
+        return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
 
     def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""

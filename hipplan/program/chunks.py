@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hipplan.language.model import Region
 from hipplan.language.objects import ResolvedRegion
+from hipplan.program.on_demand import repeated
+from hipplan.program.series import Series
 from hipplan.units import round_up
 
 
@@ -25,18 +27,22 @@ POOL_CHUNKS_MAX = 1024
 """A pool has at most so many chunks then: on AMD each takes a file descriptor."""
 
 
-def parts_for(needs: Mapping[str, int], chunk: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
-    """(device, bytes) for parts sized by the tensors in them, in chunks or in one piece; none is empty."""
+Chunks = Sequence[tuple[str, int]]
+"""(device, bytes) of each chunk of a region, in the order of addresses."""
+
+
+def parts_for(needs: Mapping[str, int], chunk: int, step: int, ask: Callable[[int], None]) -> Chunks:
+    """Parts sized by the tensors in them, in chunks or in one piece; none is empty."""
     if not chunk:
         ask(len(needs))
         return [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
     counts = {device: -(-max(need, 1) // chunk) for device, need in needs.items()}
     ask(sum(counts.values()))
-    return [(device, chunk) for device, count in counts.items() for _ in range(count)]
+    return _one_after_the_other(counts.items(), chunk)
 
 
-def chunks_in(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
-    """(device, bytes) of each chunk of a region of `size` bytes."""
+def chunks_in(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], None]) -> Chunks:
+    """The chunks of a region of `size` bytes."""
     spec, holders = region.spec, region.devices
     if spec.chunk is None:  # one piece on each device, none of them empty
         ask(len(holders))
@@ -46,6 +52,12 @@ def chunks_in(region: ResolvedRegion, size: int, step: int, ask: Callable[[int],
     count = -(-size // chunk)
     ask(count)
     if spec.spread == "interleave":
-        return [(holders[number % len(holders)], chunk) for number in range(count)]
+        return repeated([(device, chunk) for device in holders], count)
     whole, more = divmod(count, len(holders))
-    return [(device, chunk) for index, device in enumerate(holders) for _ in range(whole + (index < more))]
+    return _one_after_the_other(((device, whole + (index < more)) for index, device in enumerate(holders)), chunk)
+
+
+def _one_after_the_other(counts: Iterable[tuple[str, int]], chunk: int) -> Chunks:
+    """So many chunks on each device."""
+    parts = [repeated([(device, chunk)], count) for device, count in counts]
+    return parts[0] if len(parts) == 1 else Series.joined(parts)

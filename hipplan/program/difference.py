@@ -15,12 +15,14 @@ from operator import attrgetter
 
 from hipplan.notebooks import InNotebooks
 from hipplan.program import advice, sealing, steps
-from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
+from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
+from hipplan.program.series import Series
+from hipplan.program.steps import Rights
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
 
@@ -75,7 +77,7 @@ def from_nothing(new: Program) -> Difference:
     change = Difference(
         old=new.nothing,
         new=opened,
-        additions=tuple(opened.making),
+        additions=opened.making,
         changes=(),
         gone=(),
         released=(),
@@ -189,10 +191,7 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
             stay[place] = replace(was, asked=asked, origin=step.origin)
     if all(stay[place] == new.steps[place] for place in stay):
         return new
-    made = [*new.steps]
-    for place, range_ in stay.items():
-        made[place] = range_
-    return replace(new, steps=tuple(made))
+    return replace(new, steps=Series(new.steps).with_changed({**stay}))
 
 
 class _Things:

@@ -10,11 +10,11 @@ from typing import Any
 from hipplan.language.host import HOST
 from hipplan.language.model import Attached
 from hipplan.program import steps
-from hipplan.program.alterations import ReserveBeside, Rights
+from hipplan.program.alterations import ReserveBeside
 from hipplan.program.backups import Backup
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
-from hipplan.program.steps import CPU_ORDINAL, whole_name
+from hipplan.program.steps import CPU_ORDINAL, Rights, whole_name
 
 
 def resources_of(

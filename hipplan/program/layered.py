@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 _GONE: Any = object()
+_NONE: Any = object()
 
 
 class Layered(Mapping[Key, Value]):
     """A mapping in layers, of which later ones count. Its keys are in no particular order.
 
     Each layer is at most half as large as the one below, so there are few: after n single additions at most log2(n),
-    and each key was copied as often. A key that is dropped is marked in a new layer.
+    and each key was copied as often. A key that is dropped is marked in a new layer. The lowest layer may be any
+    mapping that does not change.
     """
 
     __slots__ = ("_count", "_layers")
 
     def __init__(self, base: Mapping[Key, Value]) -> None:
         self._count = len(base)
-        self._layers: tuple[dict[Key, Value], ...] = base._layers if isinstance(base, Layered) else ({**base},)
+        self._layers: tuple[Mapping[Key, Value], ...]
+        if isinstance(base, Layered):
+            self._layers = base._layers
+        else:
+            self._layers = ({**base} if isinstance(base, dict) else base,)
 
     def with_more(self, more: dict[Key, Value]) -> Layered[Key, Value]:
         """more: keys that this mapping does not have."""
@@ -39,25 +45,25 @@ class Layered(Mapping[Key, Value]):
 
     def __getitem__(self, key: Key) -> Value:
         for layer in reversed(self._layers):
-            if key in layer:
-                value = layer[key]
+            value = layer.get(key, _NONE)
+            if value is not _NONE:
                 if value is _GONE:
                     break
-                return value
+                return cast(Value, value)
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[Key]:
         first, *others = self._layers
         merged = {**first}
         for layer in others:
-            merged |= layer
+            merged.update(layer)
         return (key for key, value in merged.items() if value is not _GONE)
 
     def __len__(self) -> int:
         return self._count
 
     def _on_top(self, layer: dict[Key, Value], count: int) -> Layered[Key, Value]:
-        layers = [*self._layers, layer]
+        layers: list[Mapping[Key, Value]] = [*self._layers, layer]
         while len(layers) > 1 and len(layers[-2]) <= 2 * len(layers[-1]):
             upper = layers.pop()
             layers[-1] = {**layers[-1], **upper}

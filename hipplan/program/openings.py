@@ -18,15 +18,18 @@ from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.machines.machine import Machine
-from hipplan.program.alterations import KeepAccess, Rights
+from hipplan.program.alterations import KeepAccess
 from hipplan.program.change import Change
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
+from hipplan.program.runs import alike
 from hipplan.program.steps import (
     UNSEEN,
     EnablePeer,
     Map,
+    Rights,
     SetAccess,
+    Step,
     whole_name,
 )
 from hipplan.program.sure_access import Ranges, concerned, rights_of
@@ -49,14 +52,15 @@ def first_links(change: Change) -> dict[int, EnablePeer]:
     """Device -> the first link to it, for devices to which the old program has none. Empty on other releases."""
     if not concerned(change.new.measured):
         return {}
-    links = [step for step in (*change.links, *change.additions) if isinstance(step, EnablePeer)]
+    made: list[Step] = [*change.links, *(step for step, _ in alike(change.additions))]
+    links = [step for step in made if isinstance(step, EnablePeer)]
     reached = peers_of(change.old) if links else set()
     return {link.peer: link for link in reversed(links) if link.peer not in reached}
 
 
 def peers_of(program: Program) -> set[int]:
     """The devices to which a program has links."""
-    return {step.peer for step in program.steps if isinstance(step, EnablePeer)}
+    return {step.peer for _, step in program.single if isinstance(step, EnablePeer)}
 
 
 def with_rights_kept(change: Difference) -> Difference:

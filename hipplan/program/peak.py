@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
@@ -11,7 +12,9 @@ from hipplan.machines.machine import Machine
 from hipplan.program import huge_pages, steps
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
-from hipplan.program.program import descriptors_of
+from hipplan.program.facts import descriptors_of
+from hipplan.program.runs import alike
+from hipplan.program.series import Series
 from hipplan.program.taking import Taking, ordinal_taken, taken_by, takers
 from hipplan.units import about_size, format_size, full_size
 
@@ -21,7 +24,8 @@ OPEN_FILES_MARGIN = 64
 
 def check(change: Difference, machine: Machine, findings: Findings) -> None:
     """HP301, HP303, HP308, HP315: what a change needs at its peak. machine: as if the layout's memory were free."""
-    there, made = change.old.taken, taken((*change.additions, *change.changes), machine)
+    added: Series[steps.Step] = Series.joined((change.additions, change.changes))
+    there, made = change.old.taken, taken(added, machine)
     for name, ordinal in change.new.devices.items():
         device, both = machine.devices[ordinal], there.get(ordinal, 0) + bytes_of(made[ordinal])
         short = 0 if device.memory is None else device.in_use + both - device.memory
@@ -36,10 +40,10 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
     stay = (step for _, step in change.old.single)
-    for lacking in huge_pages.shortages((*stay, *change.additions), machine):
+    for lacking in huge_pages.shortages((*stay, *(step for step, _ in alike(change.additions))), machine):
         summary = f"old and new buffers together need {lacking.what}"
         findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))
-    count = change.old.descriptors + descriptors_of((*change.additions, *change.changes))
+    count = change.old.descriptors + descriptors_of(added)
     limit = machine.limits.open_files
     if machine.runtime != "cuda" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
@@ -76,24 +80,34 @@ def require_capacity(change: Difference) -> None:
             raise refuse(f"{name} has {about_size(total)}, {about_size(stay + come - total)} too little", why=why)
 
 
-def bytes_of(taking: Iterable[Taking]) -> int:
-    return sum(step.size for step in taking)
+Takings = list[tuple[Taking, int]]
+"""(step, how many like it) of the steps that take memory from one device or the host."""
 
 
-def _too_much(code: str, summary: str, there: int, coming: Sequence[Taking], shown: Callable[[int], str]) -> Diagnostic:
+def bytes_of(taking: Takings) -> int:
+    """What all of them take."""
+    return sum(many * step.size for step, many in taking)
+
+
+def largest_of(taking: Takings) -> Taking:
+    """The first of those that take most."""
+    return max((step for step, _ in taking), key=attrgetter("size"))
+
+
+def _too_much(code: str, summary: str, there: int, coming: Takings, shown: Callable[[int], str]) -> Diagnostic:
     """The error for one device or the host: old memory stays until the new memory is made."""
-    largest = max(coming, key=lambda step: step.size)
+    largest = largest_of(coming)
     stay, come = shown(there), shown(bytes_of(coming))
     why = f"{stay} of the layout stay until the end, {come} are added; '{largest.name}' is the largest"
     hint = "remove in one update and add in the next, or close the layout and apply the plan"
     return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
 
 
-def taken(some_steps: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
+def taken(some_steps: Sequence[steps.Step], machine: Machine) -> dict[int, Takings]:
     """The steps that take memory, by the ordinal of the device that they take it from."""
-    by_ordinal: dict[int, list[Taking]] = defaultdict(list)
-    for step in takers(some_steps):
+    by_ordinal: dict[int, Takings] = defaultdict(list)
+    for step, many in takers(some_steps):
         ordinal = ordinal_taken(step, machine)
         if ordinal is not None:
-            by_ordinal[ordinal].append(step)
+            by_ordinal[ordinal].append((step, many))
     return by_ordinal

@@ -318,8 +318,7 @@ def _units(program: Program) -> dict[str, int]:
 
 def _is_uneven(program: Program) -> bool:
     """Whether some reservation has mappings of several sizes."""
-    placed = {(step.reservation, step.size) for step in program.steps if isinstance(step, Map)}
-    return len(placed) > len({reservation for reservation, _ in placed})
+    return not all(program.evenness.sizes.values())
 
 
 def _common_sizes(program: Program) -> dict[str, int]:

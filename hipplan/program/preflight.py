@@ -15,9 +15,10 @@ from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, Pinne
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
+from hipplan.program.facts import descriptors_of
 from hipplan.program.on_host import lacking
-from hipplan.program.peak import OPEN_FILES_MARGIN, host_bounds, taken
-from hipplan.program.program import descriptors_of
+from hipplan.program.peak import OPEN_FILES_MARGIN, bytes_of, host_bounds, largest_of, taken
+from hipplan.program.runs import alike
 from hipplan.program.tags import chunks_of_pools
 from hipplan.units import about_size, full_size
 
@@ -83,7 +84,6 @@ class _Rules:
         self.objects = plan.objects
         self.machine = machine
         self.devices = devices
-        self.memory: list[Any] = [step for step in made if step.makes == "allocation"]
         self.made = made
         self.taken = taken(made, machine)
         self.findings = findings
@@ -122,11 +122,11 @@ class _Rules:
             there, taken = self.machine.devices[ordinal], self.taken[ordinal]
             if there.memory is None:
                 continue
-            needed = sum(step.size for step in taken)
+            needed = bytes_of(taken)
             free = max(0, there.memory - there.in_use)
             if needed <= free:
                 continue
-            largest = max(taken, key=lambda step: step.size)
+            largest = largest_of(taken)
             noun = "allocations" if isinstance(largest, steps.CreateAllocation) else "buffers"
             path = getattr(self.objects, noun)[largest.name].path
             self.add(
@@ -135,21 +135,21 @@ class _Rules:
                 *path,
                 "size",
                 why=f"{there.name} has {about_size(there.memory)}, {about_size(there.in_use)} in use; "
-                f"'{largest.name}' is the largest of {len(taken)}",
+                f"'{largest.name}' is the largest of {sum(many for _, many in taken)}",
                 hint="make it smaller, or move some of it to another device",
             )
 
     def host_memory(self) -> None:
         """HP303: memory of the host."""
         taken = self.taken[steps.CPU_ORDINAL]
-        needed = sum(step.size for step in taken)
+        needed = bytes_of(taken)
         bound = next((bound for bound in host_bounds(self.machine) if needed > bound[0]), None)
         if bound is not None:
             size, says, do = bound
             paths = {name: allocation.path for name, allocation in self.objects.allocations.items()}
             paths |= {buffer.name: buffer.path for buffer in self.objects.buffers.values()}
-            lanes = sum(step.size for step in taken if step.name not in paths)
-            largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)
+            lanes = sum(step.size for step, _ in taken if step.makes == "pinned" and step.name not in paths)
+            largest = max((s for s, _ in taken if s.name in paths), key=lambda step: step.size, default=None)
             self.add(
                 "HP303",
                 f"the plan needs {full_size(needed)} of host memory, {says} {full_size(size)}",
@@ -160,8 +160,9 @@ class _Rules:
 
     def huge_pages(self) -> None:
         """HP315: reserved huge pages."""
-        for short in huge_pages.shortages(self.made, self.machine):
-            users = [s for s in self.made if isinstance(s, steps.RegisterBuffer) and s.huge_pages == short.size]
+        made = [step for step, _ in alike(self.made)]
+        for short in huge_pages.shortages(made, self.machine):
+            users = [s for s in made if isinstance(s, steps.RegisterBuffer) and s.huge_pages == short.size]
             largest = max(users, key=lambda step: step.size)
             path = (*self.objects.buffers[largest.name].path, "anonymous", "huge_pages")
             self.add("HP315", f"the plan needs {short.what}", *path, hint=short.hint)
@@ -206,7 +207,7 @@ class _Rules:
                 sizes[to] = sizes.get(to, 0) + end - start
                 largest[to] = max(largest.get(to, (0, path)), (end - start, path), key=itemgetter(0))
         for name in sizes.keys() & self.devices.keys():
-            there, planned = self.device(name), sum(step.size for step in self.taken[self.devices[name]])
+            there, planned = self.device(name), bytes_of(self.taken[self.devices[name]])
             if there.memory is None or planned + sizes[name] <= there.memory - there.in_use:
                 continue
             summary = f"{name} cannot hold the {about_size(sizes[name])} that are prefetched to it"
@@ -265,13 +266,14 @@ class _Rules:
         if self.machine.runtime == "cuda" or not limit:
             return
         of_pools = chunks_of_pools(self.objects.regions.values())
-        count = descriptors_of(self.memory) + of_pools
+        count = descriptors_of(self.made) + of_pools
         if count + OPEN_FILES_MARGIN > limit:
             fewer = "chunks" if of_pools else "allocations"
+            allocations = sum(many for step, many in alike(self.made) if step.makes == "allocation")
             pools = f", and the chunks of pools for PyTorch up to {of_pools}" if of_pools else ""
             self.add(
                 "HP308",
-                f"{len(self.memory)} allocations need {count - of_pools} file descriptors{pools}, the limit is {limit}",
+                f"{allocations} allocations need {count - of_pools} file descriptors{pools}, the limit is {limit}",
                 "regions" if of_pools else "allocations",
                 why=f"each takes one, and a second if it is shared; {OPEN_FILES_MARGIN} are reserved for the process",
                 hint=f"use fewer, larger {fewer}, or raise the hard limit (ulimit -Hn)",
@@ -280,14 +282,12 @@ class _Rules:
     def padding(self) -> None:
         """HP254, a warning: much padding, by line of the plan."""
         lines: dict[tuple[object, ...], list[Any]] = {}
-        for step in self.memory:
-            if step.size > step.asked:
+        for step, _ in alike(self.made):  # chunks of a region have no padding
+            if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) and step.size > step.asked:
                 lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
         for path, made in lines.items():
-            waste, taken = (
-                sum(allocation.size - allocation.asked for allocation in made),
-                sum(allocation.size for allocation in made),
-            )
+            taken = sum(memory.size for memory in made)
+            waste = taken - sum(memory.asked for memory in made)
             if waste < max(PADDING_MIN, taken / PADDING_SHARE):
                 continue
             several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
-from hipplan.program.alterations import Rights
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.evenness import Evenness, evenness_of
+from hipplan.program.facts import (
+    NumberKey,
+    descriptors_of,
+    makers_of,
+    number_key,
+    numbers_of,
+    owners_by_name,
+    rights_by_mapping,
+    single_steps,
+    slots_of,
+)
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.rows import owners_of
+from hipplan.program.runs import alike
 from hipplan.program.series import Series
 from hipplan.program.steps import (
-    CreateAllocation,
     ImportAllocation,
-    Map,
     RegisterBuffer,
+    Rights,
     SetAccess,
     Step,
 )
@@ -38,10 +48,6 @@ _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
 """Facts about all steps that every change needs."""
 _FACTS = (*_ALWAYS, "evenness", "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
-_THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
-
-NumberKey: TypeAlias = tuple[str, bool]
-"""(name, whether it gives the mapping of this name its rights) of a step."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -178,32 +184,32 @@ class Program(InNotebooks):
     @cached_property
     def makers(self) -> Mapping[str, Step]:
         """The step that makes each object, by the object's name."""
-        return {step.name: step for step in self.steps if step.makes}
+        return makers_of(self.steps)
 
     @cached_property
     def slots(self) -> Mapping[str, int]:
         """The slot of each object that a step makes, in the snapshots of its layouts."""
-        return dict(zip(self.makers, count()))
+        return slots_of(self.steps)
 
     @cached_property
     def owners(self) -> Mapping[str, int]:
         """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
-        return owners_of(self.steps, {})
+        return owners_by_name(self.steps)
 
     @cached_property
     def taken(self) -> Mapping[int, int]:
         """Ordinal -> bytes that the steps take from that device, CPU_ORDINAL for the host (taking.py)."""
-        return taken_by(self.makers.values(), self.measured)
+        return taken_by(self.steps, self.measured)
 
     @cached_property
     def descriptors(self) -> int:
         """File descriptors that its steps take, at most."""
-        return descriptors_of(self.makers.values())
+        return descriptors_of(self.steps)
 
     @cached_property
     def evenness(self) -> Evenness:
         """Whether ranges have mappings of one size."""
-        return evenness_of(self.steps)
+        return evenness_of([step for step, _ in alike(self.steps)])
 
     def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
@@ -221,8 +227,8 @@ class Program(InNotebooks):
             owners=lambda: Layered(self.owners).with_more(owners_of(more, self.owners)),
             taken=lambda: sums(self.taken, taken_by(more, self.measured), 1),
             evenness=lambda: self.evenness.with_more(more),
-            rights=lambda: Layered(self.rights).with_more(rights_by_mapping(more)),
-            numbers=lambda: Layered(self.numbers).with_more(numbers_of(more, len(self.steps))),
+            rights=lambda: Layered(self.rights).with_more({**rights_by_mapping(more)}),
+            numbers=lambda: Layered(self.numbers).with_more({**numbers_of(more, len(self.steps))}),
         )
         return new
 
@@ -258,7 +264,7 @@ class Program(InNotebooks):
             makers=lambda: Layered(self.makers).with_changed({step.name: step for step in other if step.makes}),
             owners=lambda: Layered(self.owners).with_changed(owners_of(other, self.owners)),
             taken=lambda: sums(sums(self.taken, taken_by(were, self.measured), -1), taken_by(other, self.measured), 1),
-            rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)),
+            rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}),
         )
         return new
 
@@ -268,7 +274,7 @@ class Program(InNotebooks):
         numbered = {self.numbers[number_key(step)]: step for step in other}
         new = replace(self, steps=Series(self.steps).with_changed(numbered), **fields)
         vars(new)["_given"] = weakref.ref(self), tuple(numbered[number].name for number in sorted(numbered))
-        new._carry_on(self, rights=lambda: Layered(self.rights).with_changed(rights_by_mapping(other)))
+        new._carry_on(self, rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}))
         return new
 
     def given_since(self, other: Program) -> tuple[str, ...] | None:
@@ -292,7 +298,7 @@ class Program(InNotebooks):
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:
         """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
-        return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _THOUSANDS)
+        return tuple(single_steps(self.steps))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle only the fields. Cached values are computed again, and some need the compiled part."""
@@ -304,25 +310,3 @@ class Program(InNotebooks):
         return dict.fromkeys(self.devices, 0) | {
             names[ordinal]: size for ordinal, size in self.taken.items() if ordinal in names
         }
-
-
-def numbers_of(some_steps: Iterable[Step], first: int = 0) -> dict[NumberKey, int]:
-    """See Program.numbers. first: the number of the first of these steps."""
-    numbered = enumerate(some_steps, first)
-    return {number_key(step): number for number, step in numbered if step.makes or type(step) is SetAccess}
-
-
-def number_key(step: Step) -> NumberKey:
-    """The key of Program.numbers."""
-    return step.name, type(step) is SetAccess
-
-
-def rights_by_mapping(some_steps: Iterable[Step]) -> dict[str, SetAccess]:
-    """See Program.rights."""
-    return {step.name: step for step in some_steps if isinstance(step, SetAccess)}
-
-
-def descriptors_of(steps: Iterable[Step]) -> int:
-    """Upper bound of file descriptors: AMD's runtime takes one for each allocation, hipplan one for each shared one."""
-    made: list[Any] = [step for step in steps if step.makes == "allocation"]
-    return len(made) + len([step for step in made if isinstance(step, ImportAllocation) or step.shareable != "none"])

@@ -12,25 +12,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
-from hipplan.language.host import HOST, is_host, node_of
-from hipplan.language.model import Allocation, Attached, Reservation, Tensor
-from hipplan.language.objects import (
-    Objects,
-    Path,
-    ResolvedAllocation,
-    ResolvedMapping,
-    ResolvedRegion,
-    ResolvedReservation,
-)
+from hipplan.language.model import Attached, Tensor
+from hipplan.language.objects import Objects, ResolvedRegion
 from hipplan.plain import shown_number
-from hipplan.program.chunks import chunks_in, parts_for, with_chunk
+from hipplan.program.chunks import Chunks, chunks_in, parts_for, with_chunk
+from hipplan.program.on_demand import Repeated
 from hipplan.program.resources import Access, Resource, everywhere
-from hipplan.program.series import Series
+from hipplan.program.series import Series, counted, segments
 from hipplan.units import full_size, round_up
 
 if TYPE_CHECKING:
@@ -72,8 +65,8 @@ class PlacedRegion:
     """A region with its sizes on a machine."""
 
     region: ResolvedRegion
-    chunks: Sequence[tuple[str, int]]
-    """(device, bytes) of each piece of memory, in the order of addresses."""
+    chunks: Chunks
+    """Its pieces of memory."""
     asked: int
     """The requested bytes: the size, or what the tensors need."""
     tensors: tuple[PlacedTensor, ...]
@@ -85,12 +78,12 @@ class PlacedRegion:
     @cached_property
     def mapped(self) -> int:
         """The bytes of all chunks."""
-        return sum(size for _, size in self.chunks)
+        return sum(many * size for (_, size), many in counted(self.chunks))
 
     @cached_property
     def holders(self) -> tuple[str, ...]:
         """The region's devices, to which new memory is added, then those that parts of it have moved to."""
-        return tuple(dict.fromkeys(chain(self.region.devices, map(itemgetter(0), self.chunks))))
+        return tuple(dict.fromkeys(chain(self.region.devices, (device for (device, _), _ in counted(self.chunks)))))
 
     @cached_property
     def _parts(self) -> list[tuple[str, int, int]]:
@@ -100,7 +93,7 @@ class PlacedRegion:
         """(device, start, end) of each contiguous part."""
         start = end = 0
         held = ""
-        for device, size in self.chunks:
+        for device, size in self._stretches():
             if held and device != held:
                 yield held, start, end
                 start = end
@@ -108,11 +101,25 @@ class PlacedRegion:
         if held:
             yield held, start, end
 
+    def _stretches(self) -> Iterator[tuple[str, int]]:
+        """(device, bytes) of chunks and of chunks together, in the order of addresses."""
+        for part in segments(self.chunks):
+            if isinstance(part, Repeated) and len(part.cycle) == 1:
+                ((device, size),) = part.cycle
+                yield device, len(part) * size
+            else:
+                yield from part
+
     def chunk_of_each_device(self) -> dict[str, int]:
         """Device -> the number of one of its chunks."""
         if len(self.holders) == 1 and self.chunks:
             return {self.chunks[0][0]: 0}
-        return {device: number for number, (device, _) in enumerate(self.chunks)}
+        numbers, first = dict.fromkeys((device for (device, _), _ in counted(self.chunks)), 0), 0
+        for part in segments(self.chunks):
+            few = range(max(0, len(part) - len(part.cycle)) if isinstance(part, Repeated) else 0, len(part))
+            numbers |= {part[number][0]: first + number for number in few}
+            first += len(part)
+        return numbers
 
     def chunk_at(self, number: int) -> tuple[str, int]:
         """(device, bytes) of the chunk with this number; it may be one that growing would add."""
@@ -240,45 +247,6 @@ def moved(region: PlacedRegion, numbers: Iterable[int], device: str) -> PlacedRe
     return made
 
 
-def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
-    """The objects with allocations, reservations and mappings for the regions."""
-    allocations, reservations = dict(objects.allocations), dict(objects.reservations)
-    for name, placed in regions.items():
-        spec, path = placed.region.spec, placed.region.path
-        mappings = []
-        at = 0
-        shareable: Literal["none", "posix_fd"] = "none" if spec.map is None else "posix_fd"
-        kinds = {
-            (device, size): (
-                _allocation(device, size, shareable, spec.rdma, path),
-                placed.region.access_to(device),
-            )
-            for device, size in set(placed.chunks)
-        }
-        for number, chunk in enumerate(placed.chunks):
-            memory, (allocation, access), size = memory_of(name, number), kinds[chunk], chunk[1]
-            allocations[memory] = allocation
-            mapping = mapping_of(name, number)
-            mappings.append(ResolvedMapping(mapping, memory, at, number > 0, size, True, access, path, spec.attached))
-            at += size
-        range_ = Reservation.model_construct(
-            size=spec.range_size, alignment=spec.alignment, seal=spec.seal, attached=spec.attached
-        )
-        reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
-    return replace(objects, allocations=allocations, reservations=reservations)
-
-
-def _allocation(
-    device: str, size: int, shareable: Literal["none", "posix_fd"], rdma: bool, path: Path
-) -> ResolvedAllocation:
-    """The allocation of all chunks of one size on one device."""
-    where = HOST if is_host(device) else device
-    spec = Allocation.model_construct(
-        device=where, numa_node=node_of(device), size=size, shareable=shareable, rdma=rdma
-    )
-    return ResolvedAllocation(spec, where, path)
-
-
 def rights_of_attached(objects: Objects) -> dict[str, Attached]:
     """Program.attached, made from the plan's objects."""
     ranges = objects.reservations.values()
@@ -325,7 +293,7 @@ def _lay_out(
         for _, _, multiple, size in tensors:
             asked = round_up(asked, multiple) + size
         chunks = chunks_in(region, asked, step, ask)
-    bare = PlacedRegion(region, tuple(chunks), asked, ())
+    bare = PlacedRegion(region, chunks, asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
 
 

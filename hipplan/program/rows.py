@@ -6,8 +6,9 @@ cpp/core/rows.hpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -18,11 +19,13 @@ from hipplan.program.alterations import (
     CopyBytes,
     KeepAccess,
     ReserveBeside,
-    Rights,
     TakeOut,
     before,
 )
 from hipplan.program.layered import Overlay
+from hipplan.program.runs import MappingRun, MemoryRun, written_out
+from hipplan.program.series import segments
+from hipplan.program.steps import Rights
 
 Row = tuple[Any, ...]
 Slots = Mapping[str, int]
@@ -59,10 +62,32 @@ def owners_of(some_steps: Iterable[steps.Step], known: Owners) -> dict[str, int]
     return owners
 
 
-def rows_of(todo: Iterable[steps.Step], slots: Slots, owners: Owners, old: Old | None = None) -> list[Row]:
-    """A row for each step. owners: of the program that is made. old: in a change. KeyError for a name that has no
-    slot."""
-    return [_ROWS[type(step)](step, slots, owners, old) for step in todo]
+def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old | None = None) -> list[Row]:
+    """A row for each step, and one for each run. owners: of the program that is made. old: in a change. KeyError for a
+    name that has no slot."""
+    rows: list[Row] = []
+    for segment in segments(todo):
+        if isinstance(segment, MemoryRun):
+            rows.append(_memory_run(segment, slots))
+        elif isinstance(segment, MappingRun):
+            rows.append(_mapping_run(segment, slots))
+        else:
+            rows += [_ROWS[type(step)](step, slots, owners, old) for step in segment]
+    return rows
+
+
+def _memory_run(run: MemoryRun, slots: Slots) -> Row:
+    first = run.chunks.start
+    kinds = tuple(map(_memory_of, run.kinds))
+    return "create allocations", run.region, slots[run.name_of(first)], first, len(run.chunks), kinds
+
+
+def _mapping_run(run: MappingRun, slots: Slots) -> Row:
+    first, memory = run.chunks.start, run.memory
+    places = slots[run.region], run.offset, slots[memory.name_of(first)], run.size
+    given = zip(run.rights, run.chunks)  # noqa: B905  # those of the first chunks
+    rights = tuple(_in_order(rights, run.owner(chunk)) for rights, chunk in given) if run.rights[0] else ()
+    return "map and set access", run.region, slots[run.name_of(first)], first, len(run.chunks), *places, rights
 
 
 @lru_cache(maxsize=1024)
@@ -91,7 +116,10 @@ def _register(s: steps.RegisterBuffer, slots: Slots, *_: object) -> Row:
 
 
 def _allocation(s: steps.CreateAllocation, slots: Slots, *_: object) -> Row:
-    return "create allocation", s.name, slots[s.name], s.size, s.device, s.type, s.location, s.shareable, s.rdma
+    return "create allocation", s.name, slots[s.name], *_memory_of(s)
+
+
+_memory_of = attrgetter("size", "device", "type", "location", "shareable", "rdma")
 
 
 def _map(s: steps.Map, slots: Slots, *_: object) -> Row:
@@ -179,19 +207,19 @@ class ChangeRows:
         return self._count - self._first
 
     @property
-    def kept(self) -> list[tuple[int, int]]:
-        """(slot in this change, slot in the old program) of old objects that the rows alter."""
-        return [(slot, self._old.slots[name]) for name, slot in self._of_old.items()]
+    def kept(self) -> list[tuple[int, int, int]]:
+        """(slot in this change, slot in the old program, 1) of old objects that the rows alter."""
+        return [(slot, self._old.slots[name], 1) for name, slot in self._of_old.items()]
 
-    def rows(self, todo: Iterable[steps.Step]) -> list[Row]:
-        todo = list(todo)
-        for step in todo:
+    def rows(self, todo: Sequence[steps.Step]) -> list[Row]:
+        plain = [*chain.from_iterable(part for _, part in written_out(todo))]
+        for step in plain:
             if step.makes and step.name not in self.slots:
                 self.slots[step.name] = self._next()
             elif isinstance(step, CopyBytes) and not step.in_place:
                 self.slots.setdefault(before(step.name), self._from_old(step.name))
                 self._owners[before(step.name)] = self._old.owners[step.name]
-        self._owners |= owners_of(todo, self._owners)
+        self._owners |= owners_of(plain, self._owners)
         return rows_of(todo, self.slots, self._owners, Old(self._from_old, self._old.owners))
 
     def _next(self) -> int:

@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from hipplan.program.layered import Layered
+from hipplan.program.on_demand import OnDemand, Repeated
 
 Item = TypeVar("Item")
 _NONE: Any = object()
 
 
 class Series(Sequence[Item]):
-    """A sequence in parts, each at most half as long as the one before, so that there are few. It equals every sequence
-    with the same items.
+    """A sequence in parts. Those that are added at its end are each at most half as long as the one before, so that
+    there are few. It equals every sequence with the same items.
 
-    Items that were changed are kept beside the parts, until they are half of all.
+    Items that are made on demand stay so. Items that were changed are kept beside the parts, until they are half of
+    all.
     """
 
     __slots__ = ("_changed", "_count", "_parts")
 
     def __init__(self, items: Sequence[Item] = ()) -> None:
         self._count = len(items)
-        self._parts: tuple[tuple[tuple[Item, ...], int], ...]
-        """(items, how many of them count) of each part."""
+        self._parts: tuple[tuple[_Part[Item], int], ...]
+        """(items, how many of them count) of each part; all of those that are made on demand."""
         self._changed: Layered[int, Item] | None = None
         """Number -> the item that counts instead of the one in the parts."""
         if isinstance(items, Series):
             self._parts, self._changed = items._parts, items._changed
+        elif isinstance(items, OnDemand):
+            self._parts = ((items, len(items)),)
         else:
             self._parts = ((tuple(items), len(items)),) if items else ()
+
+    @classmethod
+    def joined(cls, parts: Iterable[Sequence[Item]]) -> Series[Item]:
+        """The items of these sequences, one after the other."""
+        flat = chain.from_iterable(map(segments, parts))
+        made = [(part if isinstance(part, OnDemand) else tuple(part), len(part)) for part in flat if part]
+        return cls()._of(made, sum(count for _, count in made), None)
+
+    def segments(self) -> Iterator[Sequence[Item]]:
+        """All items in order: those that are made on demand by themselves, others as tuples."""
+        if self._changed:
+            yield tuple(self)
+            return
+        for items, counted in self._parts:
+            yield items if isinstance(items, OnDemand) or counted == len(items) else items[:counted]
 
     def with_more(self, more: Sequence[Item]) -> Series[Item]:
         """The same items, and others behind them."""
         parts = [*self._parts, *Series(tuple(more))._parts]
-        while len(parts) > 1 and parts[-2][1] <= 2 * parts[-1][1]:
+        while len(parts) > 1 and parts[-2][1] <= 2 * parts[-1][1] and not isinstance(parts[-2][0], OnDemand):
             (last, counted), (first, before) = parts.pop(), parts.pop()
             parts.append(((*first[:before], *last[:counted]), before + counted))
         return self._of(parts, self._count + len(more), self._changed)
@@ -52,7 +71,8 @@ class Series(Sequence[Item]):
         while surplus:
             items, counted = parts.pop()
             if counted > surplus:
-                parts.append((items, counted - surplus))
+                stay = counted - surplus
+                parts.append((_first(items, stay), stay))
             surplus -= min(counted, surplus)
         changed = self._changed
         if changed is not None:
@@ -111,18 +131,67 @@ class Series(Sequence[Item]):
             missing = count - len(found)
             if not missing:
                 break
-            found = items[max(0, counted - missing) : counted] + found
+            found = (*items[max(0, counted - missing) : counted], *found)
         if not self._changed:
             return found
         numbers = range(self._count - len(found), self._count)
         return tuple(self._changed.get(number, item) for number, item in zip(numbers, found, strict=True))
 
     def _of(
-        self, parts: list[tuple[tuple[Item, ...], int]], count: int, changed: Layered[int, Item] | None
+        self, parts: Sequence[tuple[_Part[Item], int]], count: int, changed: Layered[int, Item] | None
     ) -> Series[Item]:
         made: Series[Item] = Series.__new__(Series)
         made._parts, made._count, made._changed = tuple(parts), count, changed
         return made
+
+
+_Part = tuple[Item, ...] | OnDemand[Item]
+
+
+def _first(items: _Part[Item], count: int) -> _Part[Item]:
+    if not isinstance(items, OnDemand):
+        return items  # only so many count
+    first = items.first(count)
+    return first if isinstance(first, OnDemand) else tuple(first)
+
+
+class Parts(Generic[Item]):
+    """Collects the items of a Series, in their order."""
+
+    def __init__(self) -> None:
+        self._parts: list[Sequence[Item]] = []
+
+    def append(self, item: Item) -> None:
+        self._written_out().append(item)
+
+    def extend(self, items: Iterable[Item]) -> None:
+        for part in segments(items) if isinstance(items, Sequence) else (items,):
+            if isinstance(part, OnDemand):
+                self._parts.append(part)
+            else:
+                self._written_out().extend(part)
+
+    def series(self) -> Series[Item]:
+        return Series.joined(self._parts)
+
+    def _written_out(self) -> list[Item]:
+        if not self._parts or not isinstance(self._parts[-1], list):
+            self._parts.append([])
+        return cast(list[Item], self._parts[-1])
+
+
+def segments(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
+    """All items in order: those that are made on demand by themselves, and others."""
+    return items.segments() if isinstance(items, Series) else (items,)
+
+
+def counted(items: Sequence[Item]) -> Iterator[tuple[Item, int]]:
+    """(item, how often it occurs there) for all items, in the order in which each occurs first."""
+    for part in segments(items):
+        if isinstance(part, Repeated):
+            yield from ((item, part.count_of(place)) for place, item in enumerate(part.cycle))
+        else:
+            yield from ((item, 1) for item in part)
 
 
 def _equal(mine: Any, other: Any) -> bool:

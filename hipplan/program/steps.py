@@ -25,6 +25,9 @@ else:
 
 _Kind = TypeVar("_Kind")
 
+Rights = tuple[tuple[int, str], ...]
+"""(ordinal or CPU_ORDINAL, right) of each device that has a right."""
+
 PIECE_SIGN = "/"
 """Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights'. Names in plans have no such sign (pieces.py)."""
 
@@ -166,8 +169,8 @@ class Map(Step):
 @step_data
 class SetAccess(Step):
     call = "hipMemSetAccess"
-    rights: tuple[tuple[int, str], ...]
-    """(ordinal or CPU_ORDINAL, right) of each device that gets access to the whole mapping."""
+    rights: Rights
+    """Of the devices that get access to the whole mapping."""
     together: bool = False
     """The call covers everything mapped in the reservation so far, which has the same rights (pieces.py)."""
 
@@ -176,7 +179,7 @@ class SetAccess(Step):
         return ", ".join(who) + (", for everything mapped in the range" if self.together else "")
 
 
-def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> tuple[tuple[int, str], ...]:
+def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> Rights:
     """SetAccess.rights from a plan's access. ordinals: of the plan's devices; KeyError for another."""
     given = ((who, right) for who, right in access.items() if right != "none")
     return tuple((CPU_ORDINAL if who == HOST else ordinals[who], right) for who, right in given)

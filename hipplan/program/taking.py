@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast, get_args
 
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
+from hipplan.program.runs import alike as alike_steps
 
 Taking = (
     steps.CreateAllocation
@@ -19,9 +20,9 @@ Taking = (
 _TAKERS = frozenset(get_args(Taking))
 
 
-def takers(some_steps: Iterable[steps.Step]) -> list[Taking]:
-    """Those of some steps that may need free memory."""
-    return cast(list[Taking], [step for step in some_steps if type(step) in _TAKERS])
+def takers(some_steps: Sequence[steps.Step]) -> list[tuple[Taking, int]]:
+    """(step, how many like it) for those of some steps that may need free memory."""
+    return cast(list[tuple[Taking, int]], [alike for alike in alike_steps(some_steps) if type(alike[0]) in _TAKERS])
 
 
 def ordinal_taken(step: Taking, machine: Machine | None) -> int | None:
@@ -38,13 +39,13 @@ def ordinal_taken(step: Taking, machine: Machine | None) -> int | None:
     return steps.CPU_ORDINAL if isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)) else None
 
 
-def taken_by(some_steps: Iterable[steps.Step], machine: Machine | None) -> dict[int, int]:
+def taken_by(some_steps: Sequence[steps.Step], machine: Machine | None) -> dict[int, int]:
     """Ordinal -> bytes that steps take from that device, CPU_ORDINAL for the host."""
     taken: dict[int, int] = {}
-    for step in takers(some_steps):
+    for step, many in takers(some_steps):
         ordinal = ordinal_taken(step, machine)
         if ordinal is not None:
-            taken[ordinal] = taken.get(ordinal, 0) + step.size
+            taken[ordinal] = taken.get(ordinal, 0) + many * step.size
     return taken
 
 

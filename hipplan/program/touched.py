@@ -5,7 +5,7 @@ To compare thousands of chunks that stay would cost more than the change. So mos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
+from hipplan.program.runs import Run, runs
+from hipplan.program.series import Parts, segments
 
 _BUFFERS: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
     steps.CreateDeviceBuffer: attrgetter("device", "size"),
@@ -31,10 +33,8 @@ class Touched:
     """Those that are left out."""
     buffers: frozenset[str]
     """Those that are left out."""
-    names: Sequence[str]
-    """Of all objects that are left out: buffers; ranges, memory and mappings."""
-    whole: Program
-    """The new program with them."""
+    whole: tuple[Program, Program]
+    """The old and the new program with them."""
 
     def leaves_out(self, kind: object, name: str) -> bool:
         """Whether an object is left out. name: of a mapping that of its range."""
@@ -43,33 +43,47 @@ class Touched:
             return bool(sign) and region in self.regions
         return name in (self.regions if kind in ("reservation", "mapping") else self.buffers)
 
+    def __len__(self) -> int:
+        """The number of objects that are left out."""
+        new = self.whole[1]
+        return len(self.buffers) + sum(1 + 2 * len(new.regions[name].chunks) for name in self.regions)
+
+    def slots(self) -> Iterator[tuple[int, int, int]]:
+        """(slot in the new program, slot in the old one, how many) of consecutive objects that are left out."""
+        old, new = self.whole
+        for name in (*self.buffers, *self.regions):
+            yield new.slots[name], old.slots[name], 1
+        in_runs: dict[tuple[str, bool], int] = {}
+        """How many chunks of each region are in a run of both programs, from the first on."""
+        there = {(run.region, run.of_memory): run for _, run in runs(old.steps)}
+        for _, run in runs(new.steps):
+            was = there.get((run.region, run.of_memory))
+            if run.region in self.regions and was is not None and was.chunks.start == run.chunks.start == 0:
+                many = in_runs[run.region, run.of_memory] = min(len(run.chunks), len(was.chunks))
+                yield new.slots[run.name_of(0)], old.slots[run.name_of(0)], many
+        for region in self.regions:
+            for of_memory, name_of in ((True, memory_of), (False, mapping_of)):
+                for chunk in range(in_runs.get((region, of_memory), 0), len(new.regions[region].chunks)):
+                    name = name_of(region, chunk)
+                    yield new.slots[name], old.slots[name], 1
+
 
 def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
     is_plain = not any(program.contents or program.sleeping or program.parts for program in (old, new))
     if not is_plain or old.evenness.in_pieces or old.devices != new.devices:
-        return Touched(old, new, frozenset(), frozenset(), (), new)
+        return Touched(old, new, frozenset(), frozenset(), (old, new))
     regions = frozenset(_equal_regions(old, new, renewed))
     buffers = frozenset(_equal_buffers(old, new, renewed))
     if not (regions or buffers):
-        return Touched(old, new, regions, buffers, (), new)
-    names = [*buffers, *_names_of(new, regions)]
-    out = {*names}
-    return Touched(_without(old, regions, out), _without(new, regions, out), regions, buffers, names, new)
-
-
-def _names_of(program: Program, regions: Iterable[str]) -> Iterator[str]:
-    """The names of all objects of these regions that steps make."""
-    for name in regions:
-        yield name
-        for number in range(len(program.regions[name].chunks)):
-            yield memory_of(name, number)
-            yield mapping_of(name, number)
+        return Touched(old, new, regions, buffers, (old, new))
+    left_out = regions | buffers
+    return Touched(_without(old, left_out), _without(new, left_out), regions, buffers, (old, new))
 
 
 def _equal_regions(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     """The regions whose steps are equal in both programs: they follow from the region, its devices and its range."""
-    differ = {name.partition("#")[0].partition("[")[0] for name in (*old.sealed, *new.sealed, *renewed)}
+    differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed)}
     for name, placed in new.regions.items():
         was = old.regions.get(name)
         if (
@@ -93,18 +107,26 @@ def _is_same_range(was: steps.Step, now: steps.Step) -> bool:
 
 
 def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
-    for name, step in new.makers.items():
+    for _, step in new.single:
         compared = _BUFFERS.get(type(step))
-        if compared is not None and name not in renewed:
-            was = old.makers.get(name)
+        if compared is not None and step.name not in renewed:
+            was = old.makers.get(step.name)
             if type(was) is type(step) and compared(was) == compared(step):
-                yield name
+                yield step.name
 
 
-def _without(program: Program, regions: Set[str], names: Set[str]) -> Program:
-    """names: of all objects that are left out."""
-    return replace(
-        program,
-        steps=tuple(step for step in program.steps if step.name not in names),
-        regions={name: placed for name, placed in program.regions.items() if name not in regions},
-    )
+def _without(program: Program, names: Set[str]) -> Program:
+    """names: of the regions and buffers that are left out."""
+    stay: Parts[steps.Step] = Parts()
+    for segment in segments(program.steps):
+        if not isinstance(segment, Run):
+            stay.extend([step for step in segment if _outer(step.name) not in names])
+        elif segment.region not in names:
+            stay.extend(segment)
+    regions = {name: placed for name, placed in program.regions.items() if name not in names}
+    return replace(program, steps=stay.series(), regions=regions)
+
+
+def _outer(name: str) -> str:
+    """The name of a region, from that of its memory or its mapping; any other name."""
+    return name.partition("#")[0].partition("[")[0] or name  # that of hipplan's own memory begins with #

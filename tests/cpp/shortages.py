@@ -25,8 +25,8 @@ refused = 0
 LONG = "a name too long to be kept without the heap: "
 """Before each name: so that a failure's words need memory."""
 
-SWAP = {"extra_slots": 3, "kept": [(1, 1), (3, 2), (4, 1), (5, 0)]}
-UNMAP = {"extra_slots": 3, "same_slots": 3, "kept": [(3, 2), (4, 1), (5, 0)]}
+SWAP = {"extra_slots": 3, "kept": [(1, 1, 1), (3, 2, 1), (4, 1, 1), (5, 0, 1)]}
+UNMAP = {"extra_slots": 3, "same_slots": 3, "kept": [(3, 2, 1), (4, 1, 1), (5, 0, 1)]}
 FILE = tempfile.NamedTemporaryFile()  # noqa: SIM115
 FILE.write(bytes(8192))
 FILE.flush()

@@ -30,7 +30,7 @@ from tests.cpp.some_rows import (
 )
 
 READ_ONLY = ((0, "r"),)
-TO_SWAP = {"extra_slots": 3, "same_slots": 3, "kept": [(3, 2), (4, 1), (5, 0)]}
+TO_SWAP = {"extra_slots": 3, "same_slots": 3, "kept": [(3, 2, 1), (4, 1, 1), (5, 0, 1)]}
 """Extra slots for the old mapping, range and memory of MAPPED."""
 PREFERRED = "preferred_location"
 """The attribute that a device is preferred for a managed range."""
@@ -58,7 +58,7 @@ class Mapped:
     def swap(self, *more: row.Row) -> _core.Change:
         """Other memory at the same place, in the new snapshot's slots 0 and 2."""
         rows = [row.unmap(3, 4, 5), row.memory(0, "other"), row.mapped(2, 1, 0), row.rights(2), *more]
-        return self.begin(*rows, extra_slots=3, same_slots=0, kept=[(1, 1), (3, 2), (4, 1), (5, 0)])
+        return self.begin(*rows, extra_slots=3, same_slots=0, kept=[(1, 1, 1), (3, 2, 1), (4, 1, 1), (5, 0, 1)])
 
     def roll_back(self) -> _core.UndoReport:
         assert self.change is not None

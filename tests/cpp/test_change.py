@@ -161,7 +161,7 @@ def test_a_close_gives_what_a_change_has_made_back_before_what_it_lies_in(sim: S
 def test_a_close_during_a_change_that_has_unmapped_something_gives_everything_back(sim: Simulator, force: bool) -> None:
     holdings = holding(sim.runtime, MAPPED)
     change = begin(holdings, [row.unmap(3, 4, 5), row.memory(6), row.mapped(7, 4, 6)], 3, extra_slots=5, same_slots=3,
-                   kept=[(3, 2), (4, 1), (5, 0)])  # fmt: skip
+                   kept=[(3, 2, 1), (4, 1, 1), (5, 0, 1)])  # fmt: skip
     report = close(holdings, force=force)
 
     assert (report.leaks, report.restored, change.undecided) == ([], 1, False)
@@ -202,7 +202,7 @@ def test_an_object_that_is_not_made_again_is_gone(sim: Simulator) -> None:
 def test_old_objects_stay_go_and_are_moved_to_other_slots(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.stream(0, "a"), row.stream(1, "b"), row.stream(2, "c"), row.stream(3, "d")])
     old = [snapshot_of(holdings).stream_handle(slot) for slot in range(4)]
-    change = begin(holdings, [row.stream(2, "e")], 3, same_slots=1, kept=[(1, 3)])
+    change = begin(holdings, [row.stream(2, "e")], 3, same_slots=1, kept=[(1, 3, 1)])
     change.commit(None)
     assert [name for _, name, _ in holdings.retired.contents()] == ["b", "c"]
     assert free_retired(holdings).freed == 2
@@ -213,10 +213,22 @@ def test_old_objects_stay_go_and_are_moved_to_other_slots(sim: Simulator) -> Non
     assert (report.freed, report.leaks) == (3, [])
 
 
+def test_consecutive_objects_move_to_other_slots_together(sim: Simulator) -> None:
+    holdings = holding(sim.runtime, [row.stream(slot, "abcd"[slot]) for slot in range(4)])
+    old = [snapshot_of(holdings).stream_handle(slot) for slot in range(4)]
+    change = begin(holdings, [row.stream(0, "e")], 4, kept=[(1, 0, 3)])
+    change.commit(None)
+    assert [name for _, name, _ in holdings.retired.contents()] == ["d"]
+    assert free_retired(holdings).freed == 1
+
+    assert [snapshot_of(holdings).stream_handle(slot) for slot in range(1, 4)] == old[:3]
+    assert close(holdings).freed == 4
+
+
 def test_an_old_snapshot_says_what_was_freed(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.device_buffer(0), row.stream(1)])
     old = snapshot_of(holdings)
-    change = begin(holdings, [], 1, kept=[(0, 1)])
+    change = begin(holdings, [], 1, kept=[(0, 1, 1)])
     change.commit(None)
     assert old.address(0)  # retired, not freed yet
     free_retired(holdings)

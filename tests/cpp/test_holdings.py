@@ -186,7 +186,9 @@ def test_new_memory_at_an_address_that_was_barred_can_be_looked_at(sim: Simulato
     holdings = holding(sim.runtime, MAPPED)
     old = holdings.leases.age
     swap = [row.unmap(3, 4, 5), row.memory(0), row.mapped(2, 1, 0), row.rights(2)]
-    change = _core.Change(holdings, _core.Rows(swap), 3, extra_slots=3, kept=[(1, 1), (3, 2), (4, 1), (5, 0)])
+    change = _core.Change(
+        holdings, _core.Rows(swap), 3, extra_slots=3, kept=[(1, 1, 1), (3, 2, 1), (4, 1, 1), (5, 0, 1)]
+    )
     assert change.bar() == []
     row.advance(change, 4)
     change.commit(None)

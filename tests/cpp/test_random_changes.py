@@ -62,7 +62,7 @@ class Random:
         # Slots of the old snapshot that rows name lie behind the new ones.
         place = {old: slots + number for number, old in enumerate(self.extra)}
         rows = [tuple(place[field.slot] if isinstance(field, Old) else field for field in one) for one in self.rows]
-        kept = [*self.kept, *((place[old], old) for old in self.extra)]
+        kept = [(new, old, 1) for new, old in (*self.kept, *((place[old], old) for old in self.extra))]
         return rows, {"slots": slots, "extra_slots": len(place), "kept": kept}, self.new
 
     def _stays(self) -> list[int]:

@@ -151,13 +151,17 @@ def test_slots_that_are_taken_or_not_in_the_table_are_refused(sim: Simulator) ->
     refused(holdings, [row.stream(-1)], IndexError, slots=3)
     refused(holdings, [row.stream(0), row.stream(0)], IndexError, slots=3)
     refused(holdings, [row.stream(2)], IndexError, slots=3, same_slots=3)
-    refused(holdings, [row.stream(1)], IndexError, slots=3, kept=[(1, 0)])
+    refused(holdings, [row.stream(1)], IndexError, slots=3, kept=[(1, 0, 1)])
     refused(holdings, none, IndexError, slots=3, same_slots=4)
     refused(holdings, none, IndexError, slots=2, same_slots=3)
-    refused(holdings, none, IndexError, slots=3, kept=[(3, 0)])
-    refused(holdings, none, IndexError, slots=3, kept=[(0, 3)])
+    refused(holdings, none, IndexError, slots=3, kept=[(3, 0, 1)])
+    refused(holdings, none, IndexError, slots=3, kept=[(0, 3, 1)])
     refused(holdings, none, (TypeError, OverflowError), slots=-1)
-    refused(holdings, none, (TypeError, OverflowError), slots=3, kept=[(-1, 0)])
+    for first in (0, 1, 3):
+        for many in (4 - first, 2**63, 2**64 - 1):
+            refused(holdings, none, IndexError, slots=3, kept=[(first, 0, many)])
+            refused(holdings, none, IndexError, slots=3, kept=[(0, first, many)])
+    refused(holdings, none, (TypeError, OverflowError), slots=3, kept=[(-1, 0, 1)])
     refused(holdings, none, (TypeError, OverflowError), slots=3, same_slots=3, renewed=[-1])
     refused(holdings, none, IndexError, slots=3, same_slots=2, renewed=[2])
     refused(holdings, none, IndexError, slots=3, same_slots=3, renewed=[3])
@@ -172,10 +176,11 @@ def test_slots_that_are_taken_or_not_in_the_table_are_refused(sim: Simulator) ->
 def test_one_object_cannot_be_in_two_slots_nor_hide_another(sim: Simulator) -> None:
     """It would be freed twice, or not at all."""
     holdings = holding(sim.runtime, [row.memory(0), row.memory(1)])
-    refused(holdings, [], IndexError, slots=2, kept=[(0, 0), (1, 0)])
-    refused(holdings, [], IndexError, slots=2, same_slots=1, kept=[(1, 0)])
-    refused(holdings, [], IndexError, slots=2, kept=[(0, 0), (0, 1)])
-    refused(holdings, [], IndexError, slots=2, same_slots=2, kept=[(0, 1)])
+    refused(holdings, [], IndexError, slots=2, kept=[(0, 0, 1), (1, 0, 1)])
+    refused(holdings, [], IndexError, slots=2, same_slots=1, kept=[(1, 0, 1)])
+    refused(holdings, [], IndexError, slots=2, kept=[(0, 0, 1), (0, 1, 1)])
+    refused(holdings, [], IndexError, slots=2, kept=[(0, 0, 2), (1, 1, 1)])
+    refused(holdings, [], IndexError, slots=2, same_slots=2, kept=[(0, 1, 1)])
     report = close(holdings)
 
     assert (report.freed, report.leaks) == (2, [])

@@ -1,0 +1,52 @@
+"""All steps of a plan on a machine, in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.machines.machine import Machine
+from hipplan.program import contents, steps
+from hipplan.program.buffer_steps import Buffers
+from hipplan.program.content_steps import staging_of
+from hipplan.program.inventory import resources_of
+from hipplan.program.region_steps import with_regions
+from hipplan.program.series import Parts, Series
+from hipplan.program.virtual_steps import VirtualMemory
+
+
+class Building:
+    """Makes the steps of a plan."""
+
+    def __init__(self, plan: LoadedPlan, machine: Machine, devices: dict[str, int], findings: Findings) -> None:
+        self._machine = machine
+        self._devices = devices
+        self._findings = findings
+        self._own = plan
+        self._memory = VirtualMemory(plan, machine, devices, findings)
+        self.regions = self._memory.regions
+        self.recommended = self._memory.recommended
+        self.plan = replace(plan, objects=with_regions(plan.objects, self.regions))
+        """The plan as the rules about all memory need it."""
+
+    def all_steps(self) -> Series[steps.Step]:
+        """In the order in which they run. What is wrong with them is in the findings."""
+        plan, objects = self._own, self._own.objects
+        made: Parts[steps.Step] = Parts()
+        for peer in objects.peers:
+            name, device, other = f"{peer.device}->{peer.peer}", self._devices[peer.device], self._devices[peer.peer]
+            made.append(steps.EnablePeer(name=name, device=device, peer=other, origin=plan.span(*peer.path)))
+        made.extend(self._memory.all_steps())
+        for stream in objects.streams.values():
+            device, span = self._devices[stream.device], plan.span(*stream.path)
+            made.append(steps.CreateStream(name=stream.name, device=device, origin=span))
+        buffers = Buffers(plan, self._machine, self._devices)
+        made.extend(chain.from_iterable(map(buffers.steps_of, objects.buffers.values())))
+        made.extend(buffers.waits())
+        if objects.contents:  # they come last, when all memory exists and is prefetched
+            resources = resources_of(made.series(), self.regions, self._devices)
+            filling = contents.lower(self.plan, resources, self._devices, self._machine, self._findings)
+            made.extend([*contents.lanes(staging_of(filling), self._machine), *filling])
+        return made.series()

@@ -1,0 +1,138 @@
+"""What is known of all steps of a program, by name or in sum. Runs are never written out for it."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
+from typing import Any, TypeAlias
+
+from hipplan.program.rows import owners_of
+from hipplan.program.runs import ByName, MappingRun, OfChunk, Run, alike, runs, written_out
+from hipplan.program.series import segments
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
+
+Steps = Sequence[Step]
+
+NumberKey: TypeAlias = tuple[str, bool]
+"""(name, whether it gives the mapping of this name its rights) of a step."""
+
+_THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
+
+
+def makers_of(steps: Steps) -> Mapping[str, Step]:
+    """The step that makes each object, by the object's name."""
+    known = {step.name: step for step in _written_out(steps) if step.makes}
+    return _by_name(known, [(run, type(run).made) for _, run in runs(steps)])
+
+
+def slots_of(steps: Steps) -> Mapping[str, int]:
+    """A number for each object, in the order of the steps that make them."""
+    known: dict[str, int] = {}
+    of_runs: list[tuple[Run, OfChunk]] = []
+    slot = 0
+    for segment in segments(steps):
+        if isinstance(segment, Run):
+            of_runs.append((segment, _From(slot)))
+            slot += len(segment.chunks)
+        else:
+            made = [step.name for step in segment if step.makes]
+            known |= zip(made, count(slot))
+            slot += len(made)
+    return _by_name(known, of_runs)
+
+
+def owners_by_name(steps: Steps) -> Mapping[str, int]:
+    """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
+    of_runs = [(run, type(run).owner) for _, run in runs(steps)]
+    known: dict[str, int] = {}
+    both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]  # only read
+    for _, part in written_out(steps):
+        known |= owners_of(part, both)
+    return _by_name(known, of_runs)
+
+
+def rights_by_mapping(steps: Steps) -> Mapping[str, SetAccess]:
+    """The step that gives a mapping its rights, by the mapping's name."""
+    known = {step.name: step for step in _written_out(steps) if isinstance(step, SetAccess)}
+    given = [run for _, run in runs(steps) if isinstance(run, MappingRun) and run.rights[0]]
+    return _by_name(known, [(run, MappingRun.access) for run in given])
+
+
+def numbers_of(steps: Steps, first: int = 0) -> Mapping[NumberKey, int]:
+    """The number of each step that makes an object, and of each that gives a mapping its rights. first: the number of
+    the first of these steps."""
+    known: dict[NumberKey, int] = {}
+    for number, part in written_out(steps):
+        numbered = enumerate(part, first + number)
+        known |= {number_key(step): at for at, step in numbered if step.makes or type(step) is SetAccess}
+    of_runs = [(first + number, run) for number, run in runs(steps)]
+    return _Numbers(known, of_runs) if of_runs else known
+
+
+def number_key(step: Step) -> NumberKey:
+    """The key of numbers_of()."""
+    return step.name, type(step) is SetAccess
+
+
+def single_steps(steps: Steps) -> Iterator[tuple[int, Step]]:
+    """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
+    numbered = chain.from_iterable(enumerate(part, number) for number, part in written_out(steps))
+    return ((number, step) for number, step in numbered if type(step) not in _THOUSANDS)
+
+
+def descriptors_of(steps: Steps) -> int:
+    """Upper bound of file descriptors: AMD's runtime takes one for each allocation, hipplan one for each shared one."""
+    made: list[tuple[Any, int]] = [(step, many) for step, many in alike(steps) if step.makes == "allocation"]
+    shared = (many for step, many in made if isinstance(step, ImportAllocation) or step.shareable != "none")
+    return sum(many for _, many in made) + sum(shared)
+
+
+def _written_out(steps: Steps) -> Iterator[Step]:
+    return chain.from_iterable(part for _, part in written_out(steps))
+
+
+def _by_name(known: dict[str, Any], of_runs: Sequence[tuple[Run, OfChunk]]) -> Mapping[str, Any]:
+    return ByName(known, of_runs) if of_runs else known
+
+
+class _From:
+    """The slots of a run's objects."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __call__(self, run: Run, chunk: int, /) -> int:
+        return self.first + chunk - run.chunks.start
+
+
+class _Numbers(Mapping[NumberKey, int]):
+    """numbers_of() where there are runs."""
+
+    def __init__(self, known: dict[NumberKey, int], of_runs: Iterable[tuple[int, Run]]) -> None:
+        self._known = known
+        made = [(run, _NumbersFrom(first)) for first, run in of_runs]
+        self._made: ByName[int] = ByName({}, made)
+        given = [(run, of_chunk) for run, of_chunk in made if isinstance(run, MappingRun) and run.rights[0]]
+        self._given: ByName[int] = ByName({}, given)
+
+    def __getitem__(self, key: NumberKey) -> int:
+        if key in self._known:
+            return self._known[key]
+        name, is_access = key
+        return self._given[name] + 1 if is_access else self._made[name]
+
+    def __iter__(self) -> Iterator[NumberKey]:
+        yield from self._known
+        yield from ((name, False) for name in self._made)
+        yield from ((name, True) for name in self._given)
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._made) + len(self._given)
+
+
+class _NumbersFrom(_From):
+    """The numbers of the steps that make a run's objects."""
+
+    def __call__(self, run: Run, chunk: int, /) -> int:
+        return self.first + run.number_of(chunk)

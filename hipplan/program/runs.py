@@ -1,0 +1,240 @@
+"""Runs: the steps of a region's chunks, made when they are asked for.
+
+Thousands of chunks differ in their number and their offset, and in their device by a pattern. So a program keeps a run
+for them, and what it knows of all steps (Program.makers, slots and others) is arithmetic for those of a run.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count, cycle, repeat
+from typing import Any, Generic, Protocol, TypeVar
+
+from hipplan.errors import Span
+from hipplan.program.on_demand import OnDemand
+from hipplan.program.regions import mapping_of, memory_of
+from hipplan.program.series import segments
+from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, Map, Rights, SetAccess, Step, named
+
+Value = TypeVar("Value")
+
+
+class Run(OnDemand[Step]):
+    """The steps of consecutive chunks of a region: for its memory, or for its mappings and the rights on them."""
+
+    __slots__ = ("chunks", "region")
+
+    of_memory: bool
+
+    def __init__(self, region: str, chunks: range) -> None:
+        """chunks: their numbers."""
+        self.region = region
+        self.chunks = chunks
+
+    @abstractmethod
+    def made(self, chunk: int) -> Step:
+        """The step that makes the object of a chunk."""
+
+    @abstractmethod
+    def owner(self, chunk: int) -> int:
+        """The device whose memory the object of a chunk is, as of rows.Owners."""
+
+    @abstractmethod
+    def number_of(self, chunk: int) -> int:
+        """The number of that step in the run."""
+
+    @abstractmethod
+    def alike(self) -> Iterator[tuple[Step, int]]:
+        """(step, how many) of steps that differ from it only in name, memory and offset."""
+
+    def name_of(self, chunk: int) -> str:
+        """The name of the object of a chunk."""
+        return memory_of(self.region, chunk) if self.of_memory else mapping_of(self.region, chunk)
+
+
+class MemoryRun(Run):
+    """A step that creates an allocation for each chunk."""
+
+    __slots__ = ("_makers", "kinds")
+    of_memory = True
+
+    def __init__(self, region: str, chunks: range, kinds: Sequence[CreateAllocation]) -> None:
+        """kinds: the steps of the first chunks, which the others repeat."""
+        super().__init__(region, chunks)
+        self.kinds = tuple(kinds)
+        self._makers = [named(kind) for kind in kinds]
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def item(self, number: int) -> Step:
+        return self._makers[number % len(self.kinds)](memory_of(self.region, self.chunks[number]))
+
+    def __iter__(self) -> Iterator[Step]:
+        region = self.region
+        return (make(memory_of(region, chunk)) for chunk, make in zip(self.chunks, cycle(self._makers)))
+
+    def made(self, chunk: int) -> Step:
+        return self.item(chunk - self.chunks.start)
+
+    def number_of(self, chunk: int) -> int:
+        return chunk - self.chunks.start
+
+    def owner(self, chunk: int) -> int:
+        kind = self.kinds[(chunk - self.chunks.start) % len(self.kinds)]
+        return kind.device if kind.location == "device" else CPU_ORDINAL
+
+    def first(self, count: int) -> Sequence[Step]:
+        return MemoryRun(self.region, self.chunks[:count], self.kinds)
+
+    def same_as(self, other: MemoryRun) -> bool:
+        return (self.region, self.chunks, self.kinds) == (other.region, other.chunks, other.kinds)
+
+    def alike(self) -> Iterator[tuple[Step, int]]:
+        for place, _ in enumerate(self.kinds):
+            if chunks := self.chunks[place :: len(self.kinds)]:
+                yield self.made(chunks[0]), len(chunks)
+
+
+class MappingRun(Run):
+    """For each chunk a step that maps it, and one that gives rights on it unless nobody has any."""
+
+    __slots__ = ("memory", "offset", "origin", "rights", "size")
+    of_memory = False
+
+    def __init__(self, memory: MemoryRun, offset: int, origin: Span | None, rights: Sequence[Rights]) -> None:
+        """memory: of the chunks, which have one size. offset: of the first one in the range, in bytes. rights: on the
+        first chunks, which the others repeat; all of them are empty, or none is."""
+        super().__init__(memory.region, memory.chunks)
+        self.memory = memory
+        self.size = memory.kinds[0].size
+        self.offset = offset
+        self.origin = origin
+        self.rights = tuple(rights)
+
+    @property
+    def each(self) -> int:
+        """The number of steps for a chunk."""
+        return 2 if self.rights[0] else 1
+
+    def __len__(self) -> int:
+        return self.each * len(self.chunks)
+
+    def item(self, number: int) -> Step:
+        place, is_access = divmod(number, self.each)
+        chunk = self.chunks[place]
+        return self.access(chunk) if is_access else self.made(chunk)
+
+    def __iter__(self) -> Iterator[Step]:
+        region, origin, size = self.region, self.origin, self.size
+        offsets = count(self.offset, size)
+        for chunk, at, rights in zip(self.chunks, offsets, cycle(self.rights)):
+            name = mapping_of(region, chunk)
+            yield Map(name, origin, region, memory_of(region, chunk), at, size, size)
+            if rights:
+                yield SetAccess(name, origin, rights)
+
+    def made(self, chunk: int) -> Step:
+        offset = self.offset + (chunk - self.chunks.start) * self.size
+        memory, name = memory_of(self.region, chunk), mapping_of(self.region, chunk)
+        return Map(name, self.origin, self.region, memory, offset, self.size, self.size)
+
+    def owner(self, chunk: int) -> int:
+        return self.memory.owner(chunk)
+
+    def access(self, chunk: int) -> SetAccess:
+        """The step that gives the rights on a chunk."""
+        rights = self.rights[(chunk - self.chunks.start) % len(self.rights)]
+        return SetAccess(mapping_of(self.region, chunk), self.origin, rights)
+
+    def number_of(self, chunk: int) -> int:
+        return (chunk - self.chunks.start) * self.each
+
+    def first(self, count: int) -> Sequence[Step]:
+        whole, more = divmod(count, self.each)
+        if more or not whole:
+            return super().first(count)
+        memory = MemoryRun(self.region, self.chunks[:whole], self.memory.kinds)
+        return MappingRun(memory, self.offset, self.origin, self.rights)
+
+    def same_as(self, other: MappingRun) -> bool:
+        mine, others = (self.offset, self.origin, self.rights), (other.offset, other.origin, other.rights)
+        return mine == others and self.memory.same_as(other.memory)
+
+    def alike(self) -> Iterator[tuple[Step, int]]:
+        yield self.made(self.chunks[0]), len(self.chunks)
+        for place, rights in enumerate(self.rights):
+            if rights and (chunks := self.chunks[place :: len(self.rights)]):
+                yield self.access(chunks[0]), len(chunks)
+
+
+def alike(some_steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+    """(step, how many) for all steps: those of a run that differ only in name, memory and offset count as one."""
+    return chain.from_iterable(
+        segment.alike() if isinstance(segment, Run) else zip(segment, repeat(1)) for segment in segments(some_steps)
+    )
+
+
+def written_out(some_steps: Sequence[Step]) -> Iterator[tuple[int, Sequence[Step]]]:
+    """(number of the first, steps) for those that are in no run."""
+    number = 0
+    for segment in segments(some_steps):
+        if not isinstance(segment, Run):
+            yield number, segment
+        number += len(segment)
+
+
+def runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, Run]]:
+    """(number of its first step, run) for each run."""
+    number = 0
+    for segment in segments(some_steps):
+        if isinstance(segment, Run):
+            yield number, segment
+        number += len(segment)
+
+
+_NUMBER = r"(0|[1-9][0-9]{0,9})"
+_OF_CHUNK = re.compile(rf"([^#[]+)(?:#{_NUMBER}|\[{_NUMBER}\])").fullmatch
+"""The name of a chunk's memory, or of its mapping: regions.memory_of(), mapping_of()."""
+
+
+class OfChunk(Protocol):
+    """What ByName returns for the objects of a run."""
+
+    def __call__(self, run: Any, chunk: int, /) -> Any: ...
+
+
+class ByName(Mapping[str, Value], Generic[Value]):
+    """Something about each object by its name. What is about the objects of runs is made when it is asked for."""
+
+    def __init__(self, known: dict[str, Value], of_runs: Iterable[tuple[Run, OfChunk]]) -> None:
+        """known: about objects of no run. of_runs: (run, what is about each of its chunks)."""
+        self._known = known
+        self._runs: dict[tuple[str, bool], list[tuple[Run, OfChunk]]] = {}
+        self._count = len(known)
+        for run, of_chunk in of_runs:
+            self._runs.setdefault((run.region, run.of_memory), []).append((run, of_chunk))
+            self._count += len(run.chunks)
+
+    def __getitem__(self, name: str) -> Value:
+        if name in self._known:
+            return self._known[name]
+        if (match := _OF_CHUNK(name)) is not None:
+            region, memory, mapping = match.groups()
+            chunk = int(mapping if memory is None else memory)
+            for run, of_chunk in self._runs.get((region, memory is not None), ()):
+                if chunk in run.chunks:
+                    value: Value = of_chunk(run, chunk)
+                    return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._known
+        for in_region in self._runs.values():
+            for run, _ in in_region:
+                yield from map(run.name_of, run.chunks)
+
+    def __len__(self) -> int:
+        return self._count
