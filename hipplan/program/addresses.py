@@ -17,7 +17,7 @@ def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:
 
     Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
     """
-    wanted = [step for step in program.steps if isinstance(step, steps.Reserve)]
+    wanted = [step for _, step in program.single if isinstance(step, steps.Reserve)]
     taken = [(step.address, step.address + step.size) for step in wanted if step.exact]
     start = start_for(program.name) if base is None else base
     out: dict[str, int] = {}

@@ -21,7 +21,6 @@ from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
-from hipplan.program.series import Series
 from hipplan.program.steps import Rights
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
@@ -191,7 +190,7 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
             stay[place] = replace(was, asked=asked, origin=step.origin)
     if all(stay[place] == new.steps[place] for place in stay):
         return new
-    return replace(new, steps=Series(new.steps).with_changed({**stay}))
+    return new.with_steps(stay)
 
 
 class _Things:

@@ -24,7 +24,7 @@ from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import Dumper
-from hipplan.program import steps
+from hipplan.program import families, steps
 from hipplan.program.addresses import addresses_for
 from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
@@ -72,11 +72,12 @@ class LockedMachine(PlanModel):
 class Lock(PlanModel):
     """The contents of a lock file."""
 
-    hipplan_lock: Literal[1]
+    hipplan_lock: Literal[1, 2]
+    """1 has a line for each chunk of a region."""
     plan: LockedPlan
     machine: LockedMachine
     sizes: dict[str, Whole]
-    """Bytes that each object takes, padding included."""
+    """Bytes that each object takes, padding included; kv#0..99 stands for a hundred (families.py)."""
     addresses: dict[str, Whole]
     """Where each reservation is."""
 
@@ -89,10 +90,10 @@ def lock(program: Program, base: int | None = None) -> Lock:
     Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
     """
     return Lock(
-        hipplan_lock=1,
+        hipplan_lock=2,
         plan=LockedPlan(name=program.name, digest=program.digest, variables=program.variables),
         machine=_machine(program),
-        sizes=_sizes(program),
+        sizes=families.sizes_of(program),
         addresses=addresses_for(program, base),
     )
 
@@ -138,7 +139,13 @@ class Locked:
         if other := [*machine, *self._other_objects(program)]:
             raise MachineError(other)
         at = self.lock.addresses
-        return replace(program, steps=tuple(_exact(step, at) for step in program.steps))
+        return program.with_steps(
+            {
+                number: replace(step, address=at[step.name], exact=True, slack=0)
+                for number, step in program.single
+                if isinstance(step, steps.Reserve)
+            }
+        )
 
     def notice(self, program: Program, profile: Machine | None) -> str:
         """A notice of what a rehearsal did not compare; empty if this is no rehearsal."""
@@ -178,7 +185,7 @@ class Locked:
 
     def _differences(self, program: Program) -> Iterator[str]:
         """The objects whose size differs from the lock. A mapping has its memory's size and is not listed beside it."""
-        locked, sizes = self.lock.sizes, _sizes(program)
+        locked, sizes = self._sizes(program)
         other = [name for name in {**locked, **sizes} if locked.get(name) != sizes.get(name)]
         asked = {resource.name: resource for resource in program.resources}
         other = [name for name in other if getattr(asked.get(name), "memory", "") not in other]
@@ -194,6 +201,11 @@ class Locked:
         if not other:
             yield "names and sizes of all objects are equal; their order, devices, access or contents differ"
 
+    def _sizes(self, program: Program) -> tuple[families.Sizes, families.Sizes]:
+        """(locked, now) of each object, if they differ; if they do not, of families."""
+        locked, now = families.in_families(self.lock.sizes.items()), families.sizes_of(program)
+        return (locked, now) if locked == now else (families.one_by_one(locked), families.one_by_one(now))
+
     def _other_machine(self, program: Program, rehearsed: Machine | None) -> Iterator[Diagnostic]:
         then, now = self.lock.machine, _machine(program, rehearsed)
         for key in ("runtime", "hip_version"):
@@ -208,9 +220,10 @@ class Locked:
                 yield from self._compare(what, device, now.devices[name], key, (*path, key), rehearsed)
 
     def _other_objects(self, program: Program) -> Iterator[Diagnostic]:
-        sizes, reserved = _sizes(program), {s.name for s in program.steps if isinstance(s, steps.Reserve)}
-        for name in {**self.lock.sizes, **sizes}:
-            was, size = self.lock.sizes.get(name), sizes.get(name)
+        locked, sizes = self._sizes(program)
+        reserved = {step.name for _, step in program.single if isinstance(step, steps.Reserve)}
+        for name in {**locked, **sizes}:
+            was, size = locked.get(name), sizes.get(name)
             if was != size:
                 texts = [("not there" if s is None else full_size(s)) for s in (size, was)]
                 yield self._finding("HP321", f"'{name}' is {texts[0]}; in the lock it is {texts[1]}", ("sizes", name))
@@ -245,12 +258,6 @@ class Locked:
         return Diagnostic(code, summary, place, why=why, hint=hint)
 
 
-def _exact(step: steps.Step, at: dict[str, int]) -> steps.Step:
-    if isinstance(step, steps.Reserve):
-        return replace(step, address=at[step.name], exact=True, slack=0)
-    return step
-
-
 def _machine(program: Program, rehearsed: Machine | None = None) -> LockedMachine:
     machine: Machine | None = rehearsed or program.measured
     assert machine is not None, "every program of the compiler has one"
@@ -260,10 +267,6 @@ def _machine(program: Program, rehearsed: Machine | None = None) -> LockedMachin
         for name, ordinal in program.devices.items()
     }
     return LockedMachine(runtime=machine.runtime, hip_version=machine.hip_version, devices=devices)
-
-
-def _sizes(program: Program) -> dict[str, int]:
-    return {resource.name: resource.size for resource in program.resources if resource.size}
 
 
 class _Address(int):

@@ -116,9 +116,15 @@ class Program(InNotebooks):
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """The objects as reports show them, made from the steps and regions."""
-        return resources_of(
-            self.steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached
-        )
+        return self.of_steps(self.steps)
+
+    def of_steps(self, steps: Sequence[Step]) -> tuple[Resource, ...]:
+        """The objects that some of its steps make, and those that sleep."""
+        return resources_of(steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached)
+
+    def with_steps(self, other: Mapping[int, Step]) -> Program:
+        """The program with other steps at these numbers."""
+        return replace(self, steps=Series(self.steps).with_changed(dict(other)))
 
     def in_region(self, name: str) -> Resource | None:
         """A region that is awake or one of its tensors, as of `resources`; its cost does not depend on other objects.

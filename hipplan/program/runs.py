@@ -49,6 +49,11 @@ class Run(OnDemand[Step]):
     def alike(self) -> Iterator[tuple[Step, int]]:
         """(step, how many) of steps that differ from it only in name, memory and offset."""
 
+    @property
+    @abstractmethod
+    def memory_size(self) -> int:
+        """Bytes of each chunk."""
+
     def name_of(self, chunk: int) -> str:
         """The name of the object of a chunk."""
         return memory_of(self.region, chunk) if self.of_memory else mapping_of(self.region, chunk)
@@ -86,6 +91,10 @@ class MemoryRun(Run):
         kind = self.kinds[(chunk - self.chunks.start) % len(self.kinds)]
         return kind.device if kind.location == "device" else CPU_ORDINAL
 
+    @property
+    def memory_size(self) -> int:
+        return self.kinds[0].size
+
     def first(self, count: int) -> Sequence[Step]:
         return MemoryRun(self.region, self.chunks[:count], self.kinds)
 
@@ -109,10 +118,14 @@ class MappingRun(Run):
         first chunks, which the others repeat; all of them are empty, or none is."""
         super().__init__(memory.region, memory.chunks)
         self.memory = memory
-        self.size = memory.kinds[0].size
+        self.size = memory.memory_size
         self.offset = offset
         self.origin = origin
         self.rights = tuple(rights)
+
+    @property
+    def memory_size(self) -> int:
+        return self.size
 
     @property
     def each(self) -> int:

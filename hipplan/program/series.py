@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar, cast, overload
@@ -45,11 +46,17 @@ class Series(Sequence[Item]):
 
     def segments(self) -> Iterator[Sequence[Item]]:
         """All items in order: those that are made on demand by themselves, others as tuples."""
-        if self._changed:
-            yield tuple(self)
-            return
+        changed, start = sorted(self._changed or ()), 0
         for items, counted in self._parts:
-            yield items if isinstance(items, OnDemand) or counted == len(items) else items[:counted]
+            here = changed[bisect_left(changed, start) : bisect_left(changed, start + counted)]
+            if here and self._changed is not None:
+                written_out = [*items[:counted]]
+                for number in here:
+                    written_out[number - start] = self._changed[number]
+                yield tuple(written_out)
+            else:
+                yield items if isinstance(items, OnDemand) or counted == len(items) else items[:counted]
+            start += counted
 
     def with_more(self, more: Sequence[Item]) -> Series[Item]:
         """The same items, and others behind them."""

@@ -203,8 +203,8 @@ def test_another_machine_is_reported_figure_by_figure(locked: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (("hipplan_lock: 1", "hipplan_lock: 2"), "HP104"),
-        (("hipplan_lock: 1\n", ""), "HP102"),
+        (("hipplan_lock: 2", "hipplan_lock: 3"), "HP104"),
+        (("hipplan_lock: 2\n", ""), "HP102"),
         (("  digest: ", "  digest: x"), "HP105"),
         (("sizes:", "size:"), "HP101"),
         (("  own: 0x690000000000", "  own: -1"), "HP105"),
