@@ -170,10 +170,10 @@ class Change:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
         if self.renewed or self.regiven:
             return self.renewed or self.regiven
-        made = {id(step) for step in (*self.additions, *self.changes)}
+        made = {*self.additions, *self.changes}
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program
-        touched_steps = [s for s in everything.steps if id(s) in made or s.name in touched]
+        touched_steps = [s for s in everything.steps if s.name in touched or s in made]
         silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
         with_access = {step.name for step in touched_steps if isinstance(step, steps.SetAccess)}
         return (*touched_steps, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access))

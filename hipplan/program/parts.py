@@ -164,12 +164,11 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
 
 def moved(change: Difference, places: Mapping[str, int]) -> Difference:
     """The same change with these addresses for objects with symmetric addresses."""
-    others: dict[int, steps.Step] = {}
 
     def at(step: steps.Step) -> steps.Step:
         if not isinstance(step, steps.Reserve) or step.name not in places:
             return step
-        return others.setdefault(id(step), replace(step, address=places[step.name]))
+        return replace(step, address=places[step.name])
 
     def of(program: Program) -> Program:
         return replace(program, steps=tuple(map(at, program.steps)))

@@ -6,7 +6,7 @@ places with the same rights, fills it from the backup, and frees the backup last
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hipplan.errors import ApplyError
@@ -83,11 +83,11 @@ def falls_asleep(
     known_sums = {allocation for allocation in known if program.backups[allocation].checked}
     known_checked = {name: replace(new.backups[name], checked=True) for name in known_sums}
     new = replace(new, backups={**new.backups, **known_checked})
-    going = _about(program.steps, memory)
+    goes = _about(program.steps, memory)
     new = replace(
         new,
-        steps=tuple(step for step in new.steps if id(step) not in going),
-        sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
+        steps=tuple(step for step in new.steps if not goes(step)),
+        sleeping=(*program.sleeping, *filter(goes, program.steps)),
     )
     moves = moves_out({name: parts for name, parts in moved.items() if name not in known}, new)
     summed = [name for name in memory if to == HOST or name in known] if checked else ()  # else on their way
@@ -145,13 +145,13 @@ def carried_over(old: Program, new: Program) -> Program:
         if was[name] != now[name]:
             raise _changed(plan_name_of(old, name))
     kept = stays | {name for name in old.backups if name not in asleep and was.get(name) == now.get(name, ())}
-    gone = _about(old.sleeping, asleep - stays)
-    sleeping = _about(new.steps, stays)
-    made = (step for step in new.steps if id(step) not in sleeping)
+    is_gone = _about(old.sleeping, asleep - stays)
+    sleeps = _about(new.steps, stays)
+    made = (step for step in new.steps if not sleeps(step))
     new = replace(
         new,
         steps=(*made, *(step for step in old.steps if is_backup(step))),
-        sleeping=tuple(step for step in old.sleeping if id(step) not in gone),
+        sleeping=tuple(step for step in old.sleeping if not is_gone(step)),
         backups={name: backup for name, backup in old.backups.items() if name in kept},
     )
     return _without_unused(new)
@@ -279,15 +279,16 @@ def _unable(program: Program, units: Units) -> Iterator[tuple[str, ApplyError]]:
                 yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)
 
 
-def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> set[int]:
-    """id() of each step that makes these allocations, maps them, or sets the rights of those mappings."""
+def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:
+    """Whether one of these steps makes one of these allocations, maps it, or sets the rights of such a mapping."""
     mapped = {step.name for step in candidates if isinstance(step, steps.Map) and whole_name(step.allocation) in memory}
-    return {
-        id(step)
-        for step in candidates
-        if (isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) and whole_name(step.name) in memory)
-        or (isinstance(step, (steps.Map, steps.SetAccess)) and step.name in mapped)
-    }
+
+    def is_about(step: steps.Step) -> bool:
+        if isinstance(step, (steps.Map, steps.SetAccess)):
+            return step.name in mapped
+        return step.makes == "allocation" and whole_name(step.name) in memory
+
+    return is_about
 
 
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
@@ -385,13 +386,13 @@ def _without_unused(program: Program) -> Program:
 
 def _woken(program: Program, memory: Container[str]) -> Program:
     """The program with the steps of these allocations again: memory first, then mappings in the order of addresses."""
-    back = _about(program.sleeping, memory)
-    woken = [step for step in program.sleeping if id(step) in back]
+    wakes = _about(program.sleeping, memory)
+    woken = [*filter(wakes, program.sleeping)]
     made = [step for step in woken if isinstance(step, steps.CreateAllocation)]
     return replace(
         program,
         steps=(*program.steps, *made, *(step for step in woken if not isinstance(step, steps.CreateAllocation))),
-        sleeping=tuple(step for step in program.sleeping if id(step) not in back),
+        sleeping=tuple(step for step in program.sleeping if not wakes(step)),
     )
 
 

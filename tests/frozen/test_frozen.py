@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hipplan.program import on_demand
 from tests.conftest import ROOT, WHOLE, Simulator
 from tests.frozen import digests
-from tests.frozen.play import Subject, generated, play, shipped
+from tests.frozen.play import Subject, generated, play, shipped, subject
 from tests.frozen.stage import RELEASES, Texts
 from tests.frozen.texts import differences
 
@@ -36,6 +37,22 @@ def test_it_does_what_it_did(one: Subject, release: str, sim: Simulator, tmp_pat
         known = known | {"failures": now["failures"]}
 
     assert digests.wrong(known, now) == [], why(one, release, texts, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [("quickstart", "6.2"), ("expert-parallel", "7.15"), ("held-cache", "6.2"), ("sealed-weights", "7.2"),
+     ("pair-8", "6.4"), ("pair-26", "6.2")],
+)  # fmt: skip
+def test_what_is_made_on_demand_does_it_too(
+    name: str, release: str, sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plans have few chunks: here one is enough for a run."""
+    monkeypatch.setattr(on_demand, "LEAST", 1)
+    one = subject(name)
+    fails = digests.fails(one, release)
+    now = digests.digests_of(play(one, release, fails), fails)
+    assert digests.wrong(digests.read(digests.file_of(one))[name, release], now) == []
 
 
 def why(one: Subject, release: str, texts: Texts, folder: Path) -> str:
