@@ -47,10 +47,12 @@ class VirtualMemory:
     def all_steps(self) -> Series[steps.Step]:
         """Allocations, then each range with its mappings and their rights."""
         objects, parts = self._plan.objects, self._parts
+        own: list[steps.Step] = []
         for name, allocation in objects.allocations.items():
             if id(allocation) not in self._memory:
                 self._memory[id(allocation)] = self._alike(name, allocation)
-            parts.append(self._memory[id(allocation)].made(name))
+            own.append(self._memory[id(allocation)].made(name))
+        parts.extend(own)
         made = [(placed, self._kinds(placed)) for placed in self.regions.values()]
         of_regions = [self._region(placed, kinds) for placed, kinds in made]
         for region in of_regions:
@@ -172,11 +174,13 @@ class VirtualMemory:
     def _map(self, reservation: str, placed: list[ranges.Placed]) -> None:
         path: Path = ()
         span: Span | None = None
+        made: list[steps.Step] = []
         for mapping, at, size in placed:
             if mapping.path is not path:  # thousands have one in common
                 path, span = mapping.path, self._plan.span(*mapping.path)
-            self._parts.append(steps.Map(mapping.name, span, reservation, mapping.allocation, at, size, mapping.size))
+            made.append(steps.Map(mapping.name, span, reservation, mapping.allocation, at, size, mapping.size))
             if id(mapping.access) not in self._rights:
                 self._rights[id(mapping.access)] = steps.rights_of(mapping.access, self._devices)
             if rights := self._rights[id(mapping.access)]:
-                self._parts.append(steps.SetAccess(mapping.name, span, rights))
+                made.append(steps.SetAccess(mapping.name, span, rights))
+        self._parts.extend(made)
