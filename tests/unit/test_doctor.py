@@ -230,6 +230,8 @@ def test_the_facts_say_what_plans_may_take_of_the_host(box: Box) -> None:
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:128", "warning"),
         ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "warning"),
         ("PYTORCH_HIP_ALLOC_CONF", "garbage_collection_threshold:0.8", None),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:128, per_process_memory_fraction: 0.5", "note"),
+        ("PYTORCH_ALLOC_CONF", "per_process_memory_fraction:half", None),
         ("LD_PRELOAD", "/opt/libhipsomething.so", "warning"),
         ("ROCM_PATH", "/nowhere", "warning"),
         ("HIPPLAN_RUNTIME", "amdd", "error"),

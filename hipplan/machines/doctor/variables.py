@@ -148,6 +148,10 @@ def _pytorch(name: str, value: str) -> Iterator[Finding]:
     if re.search(r"backend\s*:\s*cudaMallocAsync", value, re.I):
         do = "leave the backend out where you use torch_pool"
         yield Finding("warning", topic, f"{name}: with cudaMallocAsync PyTorch has no pools for layout.torch_pool", do)
+    if share := re.search(r"per_process_memory_fraction\s*:\s*([01]?\.\d+|[01])\s*(?:,|$)", value):
+        summary = f"{name}: PyTorch and its cache take at most {float(share[1]):.0%} of each GPU"
+        do = "let plans fit into the rest: size: fill takes what is free, and PyTorch's cache is not free"
+        yield Finding("note", topic, summary, do, "hipplan cannot take memory that PyTorch's cache holds")
 
 
 def _several(place: Place) -> Iterator[Finding]:
