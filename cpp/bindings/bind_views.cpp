@@ -154,6 +154,8 @@ void bind_growing_pool(py::module_& module) {
            "For a device that was idle since mark(): frees chunks without blocks.")
       .def("fall_asleep", &growing_pool::fall_asleep, py::arg("keep_bytes"), py::arg("report"), no_gil())
       .def("wake_up", &growing_pool::wake_up, py::arg("retain"), py::arg("report"), no_gil())
+      .def("copy_of", &growing_pool::copy_of, py::arg("address"), py::arg("size"), no_gil(),
+           "Where host memory has a copy of bytes of a block; 0: nowhere.")
       .def("close", &growing_pool::close, py::arg("unmaps"), py::arg("report"), no_gil(),
            "Gives out nothing any more; unmaps: frees all memory now.")
       .def("abandon", &growing_pool::abandon, no_gil(),

@@ -66,7 +66,8 @@ void* growing_pool::take(std::size_t size_bytes, int device) noexcept try {
   if (!within) return nullptr;
   const auto at = begin + *within;
   try {
-    blocks_.emplace(at, block{book_->take(memory_.name, range_.base + at, size_bytes, age_), begin});
+    blocks_.emplace(
+        at, block{book_->take(memory_.name, range_.base + at, size_bytes, age_), begin, size_bytes, mark_});
   } catch (...) {
     home->room.free_block(*within);
     throw;
@@ -191,7 +192,7 @@ void growing_pool::free_chunks(std::uint64_t mark, undo_report& report) {
     going.reserve(chunks_.size());
     for (auto at = chunks_.begin(); at != chunks_.end();) {
       const auto here = at++;
-      if (here->second.room.blocks() != 0) continue;
+      if (here->second.room.blocks() != 0 || has_viewed_copy(here->second)) continue;
       if (!here->second.pieces.empty()) mapped_bytes_ -= here->second.size_bytes;
       if (here->second.copy) saved_bytes_ -= here->second.size_bytes;
       going.push_back(chunks_.extract(here));
@@ -215,23 +216,19 @@ void growing_pool::free_chunk(std::size_t offset, chunk& what, undo_report& repo
   addresses_.free_block(offset);
 }
 
-void growing_pool::save(chunk_map::value_type& what) {
-  auto& [offset, from] = what;
-  if (!from.copy) {
-    from.copy = std::make_unique<pinned_buffer>(*runtime_, memory_.name, from.size_bytes);
-    from.copy->make(memory_.device, hip::hipHostMallocPortable, -1);
-  }
-  copy(*runtime_, from.copy->address(), range_.base + offset, from.size_bytes);
-}
-
 void growing_pool::free_copies(undo_report& report) noexcept {
+  std::size_t left_bytes = 0;
   for (auto& [offset, each] : chunks_) {
     if (!each.copy) continue;
+    if (has_viewed_copy(each)) {
+      left_bytes += each.size_bytes;
+      continue;
+    }
     free_owned(*each.copy, report);
     each.copy.reset();
   }
   const std::lock_guard lock(mutex_);
-  saved_bytes_ = 0;
+  saved_bytes_ = left_bytes;
 }
 
 void growing_pool::unmap_all(undo_report& report) {

@@ -96,6 +96,10 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   /// sleep. Throws pool_state_error, hip_error; then it is still asleep. Else it is open.
   void wake_up(bool retain, undo_report& report);
 
+  /// Where host memory has a copy of bytes of a block: of a pool that sleeps, or that woke with retain. 0:
+  /// there is no copy, or the block is younger. Waits for a change. A copy with a lease is not freed.
+  [[nodiscard]] std::uintptr_t copy_of(std::uintptr_t address, std::size_t size_bytes) const;
+
   /// Gives out nothing any more. Chunks stay until their blocks are freed; free_chunks() frees them then.
   /// With unmaps, all memory is freed now, so that stale pointers fault.
   void close(bool unmaps, undo_report& report);
@@ -119,12 +123,15 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
     suballocator room;
     std::vector<piece> pieces;  ///< empty while it sleeps
     std::unique_ptr<pinned_buffer> copy;
+    std::uint64_t copied_at = 0;  ///< the mark when `copy` was written
   };
   using chunk_map = std::map<std::size_t, chunk>;  // by offset
   struct block {
     lease held;
-    std::size_t chunk;                        ///< its offset
-    std::optional<std::uint64_t> freed_at{};  ///< the mark that comes after
+    std::size_t chunk;  ///< its offset
+    std::size_t size_bytes;
+    std::uint64_t taken_at;                   ///< the mark that comes after
+    std::optional<std::uint64_t> freed_at{};  ///< likewise
   };
 
   growing_pool(runtime_ptr runtime, const snapshot& in, slot_id range, pool_memory memory,
@@ -139,6 +146,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   void unmap_all(undo_report& report);
   void map_again(piece& what, undo_report& report);
   void free_copies(undo_report& report) noexcept;
+  [[nodiscard]] bool has_viewed_copy(const chunk& what) const noexcept;
   void leave_slot_if_done() noexcept;
   void require(state wanted, const char* what) const;
   [[nodiscard]] bool is_left_over() const;
@@ -151,7 +159,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   const std::uint64_t age_;
   int slot_ = -1;
 
-  std::mutex change_;  ///< one change at a time; before mutex_
+  mutable std::mutex change_;  ///< one change at a time; before mutex_
   mutable std::mutex mutex_;
   state state_ = state::open;
   suballocator addresses_;

@@ -49,6 +49,7 @@ class GrowingPool(MemPool):
         """Where its bytes are while it sleeps: host or drop."""
         self._runtime = state.runtime
         self._spec = placed.region.spec
+        self._leases = leases
         self._users = 0
         self._lock = threading.Lock()
         self._refused = 0
@@ -158,6 +159,14 @@ class GrowingPool(MemPool):
                 return ApplyError(no_room_to_wake(self.label, max(needed, free), free))
         return driver_failure(error, self.region, "it is still asleep")
 
+    def host_copy(self, address: int, size: int) -> memoryview | None:
+        """The copy in host memory of bytes of a block; None if there is none. It is not freed while views of it live.
+
+        The caller holds the layout's lock.
+        """
+        at = self.native.copy_of(address, size)
+        return memoryview(_HostCopy(self, at, size)) if at else None
+
     def close(self) -> Undone:
         """Frees all of its memory; tensors that still live point at nothing. The device is idle."""
         return self._reported(lambda report: self.native.close(True, report))
@@ -171,6 +180,15 @@ class GrowingPool(MemPool):
             log_failures(undone_of(report))
             raise
         return undone_of(report)
+
+
+class _HostCopy(_core.Window):
+    """Bytes of a pool's copy in host memory. A view of it keeps the pool, which owns them."""
+
+    def __init__(self, pool: GrowingPool, address: int, size: int) -> None:
+        book = pool._leases
+        super().__init__(book, pool.region, address, (size,), 1, "B", "", False, book.age)
+        self._owner = pool.native
 
 
 class GrowingPools:
@@ -226,6 +244,7 @@ def fall_asleep(pools: list[GrowingPool], to: str) -> Undone:
                 undone = undone.and_then(pool.sleep(to))
                 done.append(pool)
     except BaseException:
+        log_failures(undone)
         wake_again(done)
         raise
     return undone
@@ -235,6 +254,6 @@ def wake_again(pools: list[GrowingPool]) -> None:
     """For a sleep of several that failed; bytes that were to be dropped are lost then."""
     for pool in pools:
         try:
-            pool.wake(retain=False)
+            log_failures(pool.wake(retain=False))
         except (ApplyError, _core.HipError) as error:
             log.error("'%s' stays asleep: %s", pool.region, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +54,30 @@ class HasPools:
         with pool.used(threads) as torch_pool:
             yield torch_pool
 
+    @contextmanager
+    def torch_graph(self, name: str, graph: Any, *, pool: Any = None, **how: Any) -> Iterator[None]:
+        """torch.cuda.graph(graph, pool, **how), but the graph's memory is in the pool with a tag, and sleeps with it.
+
+        name: as in torch_pool(), for a region with `torch:`. pool: of torch.cuda.graph_pool_handle(), or of another
+        graph: graphs with an equal one share their memory. The block may be inside torch_pool(), which it leaves for as
+        long. Raises KeyError: there is no such pool; RuntimeError as torch_pool(); ApplyError (HP441): it is asleep.
+        """
+        if not (regions := tagged(self._holding.state.program, name)):
+            raise self._no_pool(name)
+        with self._pool_here(name, regions).captured(graph, pool, **how):
+            yield
+
+    def host_copy(self, address: int, size: int) -> memoryview | None:
+        """The copy in host memory of `size` bytes at an address: of a tensor in a pool with a tag that sleeps to
+        "host", or that woke with retain=True. None: there is none, or the tensor's memory was taken later.
+
+        The view keeps the copy: a later wake() does not free it. Writing to it changes what wake() restores.
+        """
+        self._holding.require_open()
+        with self._holding.lock:
+            copies = (pool.host_copy(address, size) for pool in self._holding.pools)
+            return next((copy for copy in copies if copy is not None), None)
+
     def usage(self) -> Usage:
         """Reserved, mapped and used bytes of the pools with a tag: print() shows a table, as_dict() is for JSON."""
         return Usage(self._growing(region).usage for region in pools_in(self._holding.state.program))
@@ -68,10 +92,7 @@ class HasPools:
         self._holding.require_open()
         pools = self._pools_of(names)
         before = sum(pool.native.usage.mapped for pool in pools)
-        undone = Undone(0)
-        for pool in pools:
-            undone = undone.and_then(pool.trim())
-        undone.raise_failures()
+        _of_all(pools, GrowingPool.trim).raise_failures()
         return before - sum(pool.native.usage.mapped for pool in pools)
 
     def _pools_of(self, names: str | Iterable[str] | None) -> list[GrowingPool]:
@@ -82,10 +103,14 @@ class HasPools:
         regions: dict[str, None] = {}
         for name in (names,) if isinstance(names, str) else names:
             if not (meant := tagged(program, name)):
-                known = ", ".join(sorted({tag_of(program, region) for region in pools_in(program)})) or "none"
-                raise KeyError(f"no pool has the tag '{name}'; tags: {known}")
+                raise self._no_pool(name)
             regions |= dict.fromkeys(meant)
         return [self._growing(region) for region in regions]
+
+    def _no_pool(self, name: str) -> KeyError:
+        program = self._holding.state.program
+        known = ", ".join(sorted({tag_of(program, region) for region in pools_in(program)})) or "none"
+        return KeyError(f"no pool has the tag '{name}'; tags: {known}")
 
     def _pool_here(self, name: str, regions: tuple[str, ...]) -> GrowingPool:
         """The pool of a name; of several with its tag, that of PyTorch's current device."""
@@ -165,18 +190,17 @@ class HasPools:
         except LeakError:
             raise
         except BaseException:
+            log_failures(undone)
             wake_again(pools)
             raise
         undone.raise_failures()
 
     def _wake_pools(self, pools: list[GrowingPool], *, retain: bool) -> None:
         """Raises as Layout.wake()."""
-        undone = Undone(0)
         for pool in pools:
             pool.empty_cache()  # what died meanwhile is not restored
         with self._holding.turn.taken(), self._holding.lock:
-            for pool in pools:
-                undone = undone.and_then(pool.wake(retain=retain))
+            undone = _of_all(pools, lambda pool: pool.wake(retain=retain))
         undone.raise_failures()
 
     @contextmanager
@@ -190,3 +214,15 @@ class HasPools:
                 except ApplyError as error:  # the device is lost: close() reports that, too
                     log.error("%s", error)
             yield
+
+
+def _of_all(pools: Iterable[GrowingPool], act: Callable[[GrowingPool], Undone]) -> Undone:
+    """What an act on one pool after the other could not free. Where one raises, that of those before it is logged."""
+    undone = Undone(0)
+    try:
+        for pool in pools:
+            undone = undone.and_then(act(pool))
+    except BaseException:
+        log_failures(undone)
+        raise
+    return undone

@@ -305,6 +305,6 @@ def test_a_pytorch_that_cannot_do_it_for_all_threads_is_named(
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=private, __version__="2.5.0"))
     with (
         pytest.raises(RuntimeError, match=r"threads='all' needs another PyTorch: 2.5.0"),
-        used_by_all_threads(SimpleNamespace(id=(0, 1))),
+        used_by_all_threads(SimpleNamespace(id=(0, 1)), 0),
     ):
         pass

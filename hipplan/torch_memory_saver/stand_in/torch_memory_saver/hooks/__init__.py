@@ -1,0 +1,1 @@
+"""There are no hooks: nothing is preloaded."""
