@@ -64,7 +64,7 @@ amd-library: $(VENV)/installed
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 release: $(VENV)/ready
 	@$(BIN)/pip install --quiet --group release
-	@$(BIN)/python -m tools.release make build/release $(if $(REPOSITORY),--repository $(REPOSITORY)) $(PYTHONS)
+	@$(BIN)/python -m tools.release make build/release --pythons $(PYTHONS) $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 # The benchmarks, on the runtime that RUNTIME names (default: what this machine has).
 bench: $(VENV)/installed

@@ -1,7 +1,7 @@
 """Makes the files of a release, checks them, tries them, and publishes nothing. Run it from the root of a checkout.
 
-python -m tools.release make FOLDER [PYTHON ...]   all that this machine can make: the sdist, the pure-Python wheel, and a
-                                                   manylinux wheel for each PYTHON that is installed. Everything is built
+python -m tools.release make FOLDER                all that this machine can make: the sdist, the pure-Python wheel, and a
+                                                   manylinux wheel for each Python that is installed. Everything is built
                                                    twice, in two folders, with equal bytes; then each wheel is installed
                                                    into a fresh environment, where the quickstart and the quick tests run
 python -m tools.release sources FOLDER             the sdist and the pure-Python wheel alone, twice
@@ -9,8 +9,9 @@ python -m tools.release compare FOLDER SECOND      whether the files of two fold
 python -m tools.release check FOLDER [--tag TAG]   whether these files could be published; with a tag also whether the
                                                    changelog has a date and the metadata has the project links
 
-Options of make and sources: --repository URL, which the project links and the README's links are made of; left out, it is
-the address on the web that this repository was cloned from. SOURCE_DATE_EPOCH is the time of all files, in seconds; left out,
+make takes --pythons PYTHON ..., which are to get a wheel; left out, python3.10 to python3.14. make and sources take
+--repository URL, which the project links and the README's links are made of; left out, it is the address on the web that
+this repository was cloned from. SOURCE_DATE_EPOCH is the time of all files, in seconds; left out,
 it is that of the last commit. CXX is the compiler; left out, it is g++. The exit code is 0, or 1 with what to do.
 
 A build may use ccache; the second one never does. tools/release_checks.py has what each file must be.
@@ -53,7 +54,7 @@ def main(*arguments: str) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("make", "sources", "compare", "check"):
         verbs.add_parser(verb).add_argument("folder", type=Path)
-    verbs.choices["make"].add_argument("pythons", nargs="*", default=[f"python3.{minor}" for minor in range(10, 15)])
+    verbs.choices["make"].add_argument("--pythons", nargs="+", default=[f"python3.{minor}" for minor in range(10, 15)])
     for verb in ("make", "sources"):
         verbs.choices[verb].add_argument("--repository", default=None)
     verbs.choices["compare"].add_argument("second", type=Path)
@@ -87,7 +88,7 @@ def make(folder: Path, names: Iterable[str], repository: str, *, tried: bool) ->
         first = build(work / "first", source, repository, pythons, {})
         second = build(work / "then" / "the-second-one", source, repository, pythons, {"CCACHE_DISABLE": "1"})
         compare(first, second)
-        refuse(fault for file in files_of(first) for fault in checks.file_faults(file, source, (work, ROOT, Path.home())))
+        refuse(fault for file in files_of(first) for fault in checks.file_faults(file, source, (work,)))
         say("twine check")
         run(sys.executable, "-m", "twine", "check", "--strict", *files_of(first))
         if tried:
