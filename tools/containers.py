@@ -1,11 +1,12 @@
 """Runs the steps of a Dockerfile in a fresh root folder, on a machine without a container engine.
 
-python -m tools.containers FOLDER [DOCKERFILE ...]   left out, all of containers/. FOLDER is a fresh root folder, as made by
-                                                     `debootstrap --variant=minbase SUITE FOLDER`; it is copied for each
+python -m tools.containers FOLDER [DOCKERFILE ...]    left out, all of containers/
 
-FOLDER takes the place of the base image, which cannot be had here: the steps run, the image is not built. ENV, WORKDIR, COPY
-and RUN are carried out as docker does; the package index, the proxies and the certificates of this machine are handed on. It needs
-root, for chroot and namespaces of its own, which end with the step. The exit code is 0, or 1 with the step that failed.
+FOLDER is a fresh root folder, as made by `debootstrap --variant=minbase SUITE FOLDER`. A copy of it takes the place
+of the base image, which cannot be had here: the steps run, the image is not built. ENV, WORKDIR, COPY and RUN are
+carried out as docker does; the package index, the proxies and the certificates of this machine are handed on. It
+needs root, for chroot and for namespaces, which end with the step. The exit code is 0, or 1 with the step that
+failed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def carry_out(step: Step, root: Path) -> None:
     """Does one step to a root folder. What ENV and WORKDIR set is in two files there, for the steps after them."""
     word, rest = step
     state = root.parent / "state.json"
-    known = json.loads(state.read_text()) if state.exists() else {"env": {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, "cwd": "/"}
+    known = json.loads(state.read_text()) if state.exists() else {"env": {"PATH": "/usr/sbin:/usr/bin"}, "cwd": "/"}
     if word == "FROM":
         prepare(root)
     elif word == "ENV":
@@ -94,7 +95,7 @@ def prepare(root: Path) -> None:
 
 def copy(names: list[str], root: Path, cwd: str) -> None:
     *sources, target = names
-    folder = inside(root, os.path.join(cwd, target))
+    folder = inside(root, str(Path(cwd, target)))
     for source in sources:
         files = sorted(ROOT.glob(source))
         if not files:
@@ -111,7 +112,8 @@ def run(line: str, root: Path, variables: dict[str, str], cwd: str) -> None:
         network |= dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), str(COPIED))
     own = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root / 'proc'}"]
     command = [*own, "chroot", str(root), "/bin/sh", "-c", f"cd {cwd} && {line}"]
-    done = subprocess.run(command, env={**network, **variables, "DEBIAN_FRONTEND": "noninteractive"}, stdin=subprocess.DEVNULL)
+    environment = {**network, **variables, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise Failed(f"the step failed with exit code {done.returncode}: RUN {line}")
 

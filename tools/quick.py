@@ -1,7 +1,7 @@
 """Runs the tests that find most mistakes in a minute on two cores, and prints the CPU time they took.
 
 python tools/quick.py [ARGUMENT OF PYTEST]...
-python tools/quick.py --installed [ARGUMENT OF PYTEST]...    of the hipplan that is installed, whose sources are not in sight
+python tools/quick.py --installed [ARGUMENT OF PYTEST]...    of an installed hipplan, in a folder without its sources
 
 The folders here hold tests of the language, the compiler, the C++ units and the simulator; none in tests/unit applies a
 plan. Of what applies there is one example of each kind, with the quickstart. Everything else waits for `make test`.

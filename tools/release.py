@@ -1,18 +1,18 @@
 """Makes the files of a release, checks them, tries them, and publishes nothing. Run it from the root of a checkout.
 
-python -m tools.release make FOLDER                all that this machine can make: the sdist, the pure-Python wheel, and a
-                                                   manylinux wheel for each Python that is installed. Everything is built
-                                                   twice, in two folders, with equal bytes; then each wheel is installed
-                                                   into a fresh environment, where the quickstart and the quick tests run
-python -m tools.release sources FOLDER             the sdist and the pure-Python wheel alone, twice
-python -m tools.release compare FOLDER SECOND      whether the files of two folders have equal bytes
-python -m tools.release check FOLDER [--tag TAG]   whether these files could be published; with a tag also whether the
-                                                   changelog has a date and the metadata has the project links
+python -m tools.release make FOLDER               all that this machine can make: the sdist, the pure-Python wheel and a
+                                                  manylinux wheel for each Python that is installed. All is built twice,
+                                                  in two folders, with equal bytes; then each wheel is installed into a
+                                                  fresh environment, where the quickstart and the quick tests run
+python -m tools.release sources FOLDER            the sdist and the pure-Python wheel alone, twice
+python -m tools.release compare FOLDER SECOND     whether the files of two folders have equal bytes
+python -m tools.release check FOLDER [--tag TAG]  whether these files could be published; with a tag also whether the
+                                                  changelog has a date and the metadata has the project links
 
-make takes --pythons PYTHON ..., which are to get a wheel; left out, python3.10 to python3.14. make and sources take
---repository URL, which the project links and the README's links are made of; left out, it is the address on the web that
-this repository was cloned from. SOURCE_DATE_EPOCH is the time of all files, in seconds; left out,
-it is that of the last commit. CXX is the compiler; left out, it is g++. The exit code is 0, or 1 with what to do.
+make needs --pythons PYTHON ..., those that get a wheel where they are installed; `make release` has them. make and
+sources take --repository URL, which the project links and the README's links are made of; left out, it is the address
+on the web that this repository was cloned from. SOURCE_DATE_EPOCH is the time of all files, in seconds; left out, it
+is that of the last commit. CXX is the compiler; left out, it is g++. The exit code is 0, or 1 with what to do.
 
 A build may use ccache; the second one never does. tools/release_checks.py has what each file must be.
 """
@@ -54,7 +54,7 @@ def main(*arguments: str) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("make", "sources", "compare", "check"):
         verbs.add_parser(verb).add_argument("folder", type=Path)
-    verbs.choices["make"].add_argument("--pythons", nargs="+", default=[f"python3.{minor}" for minor in range(10, 15)])
+    verbs.choices["make"].add_argument("--pythons", nargs="+", required=True)
     for verb in ("make", "sources"):
         verbs.choices[verb].add_argument("--repository", default=None)
     verbs.choices["compare"].add_argument("second", type=Path)
@@ -102,7 +102,7 @@ def read_source() -> Source:
     """What this checkout has. Refused if it is none, or if its version cannot be read."""
     tracked = frozenset(filter(None, git("ls-files", "-z").split("\0")))
     if changed := git("status", "--porcelain").splitlines():
-        say(f"note: {len(changed)} files are changed or new and not committed; changed files go into the release as they are")
+        say(f"note: {len(changed)} files are changed or new, not committed; the changes go into the release")
     try:
         version = checks.version_of((ROOT / "hipplan" / "__init__.py").read_text())
     except ValueError as error:
@@ -137,12 +137,10 @@ def installed(names: Iterable[str]) -> dict[str, Path]:
     return pythons
 
 
-def build(place: Path, source: Source, repository: str, pythons: Mapping[str, Path], settings: Mapping[str, str]) -> Path:
-    """Makes the sdist from the files that git knows, and all wheels from the sdist.
-
-    Returns:
-        the folder of the files, in `place`.
-    """
+def build(
+    place: Path, source: Source, repository: str, pythons: Mapping[str, Path], settings: Mapping[str, str]
+) -> Path:
+    """Makes the sdist from the files that git knows, and all wheels from the sdist; returns their folder."""
     output, raw = place / "files", place / "raw"
     tree = copy_of(source.tracked, place / "tree")
     write_links(tree, repository, source.version)
@@ -201,6 +199,8 @@ def write_links(tree: Path, repository: str, version: str) -> None:
 def compare(first: Path, second: Path) -> None:
     """Refuses if two folders do not have files with equal names and equal bytes."""
     names = {file.name for file in files_of(first)}, {file.name for file in files_of(second)}
+    if not names[0] | names[1]:
+        raise Refused(f"there is nothing to compare in {first} and {second}")
     refuse(f"{name} is only in one of the two folders" for name in sorted(names[0] ^ names[1]))
     refuse(fault for name in sorted(names[0]) for fault in checks.differences(first / name, second / name))
     say(f"{len(names[0])} files were built twice, with equal bytes")
@@ -212,9 +212,9 @@ def check(folder: Path, tag: str) -> None:
     faults = [fault for file in files for fault in checks.file_faults(file, source)]
     faults += checks.changelog_faults((ROOT / "CHANGELOG.md").read_text(), source.version, final=bool(tag))
     if tag and tag != f"v{source.version}":
-        faults.append(f"the tag is {tag}, but hipplan/__init__.py has {source.version}: the tag must be v{source.version}")
+        faults.append(f"the tag is {tag}, but hipplan/__init__.py has {source.version}: it must be v{source.version}")
     if not any(map(checks.is_pure, files)) or all(map(checks.is_wheel, files)):
-        faults.append(f"{folder} must hold an sdist and a pure-Python wheel: 'python -m tools.release sources' makes them")
+        faults.append(f"{folder} must hold an sdist and a pure-Python wheel: 'tools.release sources' makes them")
     if tag:
         faults += [f"{file.name} has no project links: make it with --repository" for file in files if not linked(file)]
     refuse(faults)
@@ -222,8 +222,11 @@ def check(folder: Path, tag: str) -> None:
 
 
 def linked(file: Path) -> bool:
-    content = checks.members(file)
-    return any(b"\nProject-URL: Repository, " in data for name, data in content.items() if name.endswith(("/METADATA", "PKG-INFO")))
+    """Whether the metadata of a file has the project links."""
+    metadata = (
+        data for name, data in checks.members(file).items() if name.endswith((".dist-info/METADATA", "PKG-INFO"))
+    )
+    return any(b"\nProject-URL: Repository, " in data for data in metadata)
 
 
 def try_out(file: Path, work: Path, pythons: Mapping[str, Path], version: str) -> None:

@@ -1,4 +1,4 @@
-"""What the files of a release must be. Each check returns one sentence for each thing that is wrong, and none if all is well.
+"""What the files of a release must be. Each check returns a sentence for each thing that is wrong.
 
 A file is refused unless all of this holds:
 
@@ -143,10 +143,9 @@ def file_faults(file: Path, source: Source, forbidden: Collection[Path] = ()) ->
 def name_fault(file: Path, version: str) -> str:
     """What is wrong with the name of a file; empty if nothing is."""
     wheel = rf"cp\d+-cp\d+t?-manylinux_2_\d+_({'|'.join(COMPILED_ON)})"
-    # auditwheel writes older aliases beside the tag, as in manylinux2014_x86_64.manylinux_2_17_x86_64.
     if re.fullmatch(rf"hipplan-{re.escape(version)}(\.tar\.gz|-py3-none-any\.whl|-{wheel}\.whl)", file.name):
         return ""
-    return f"{file.name}: a file of {version} is named hipplan-{version}.tar.gz, -py3-none-any.whl or -…-manylinux_2_….whl"
+    return f"{file.name}: files of {version} are hipplan-{version}.tar.gz, …-py3-none-any.whl and …-manylinux_2_N_….whl"
 
 
 def contents_faults(file: Path, names: Collection[str], source: Source) -> Iterator[str]:
@@ -168,7 +167,7 @@ def _wanted(file: Path, source: Source) -> Iterator[str]:
     info = f"hipplan-{source.version}.dist-info"
     yield from (f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"))
     if not is_pure(file):
-        _, _, python, abi, platform = file.stem.split("-")
+        _, _, _, abi, platform = file.stem.split("-")
         processor = next(name for name in COMPILED_ON if platform.endswith(name))
         cpython = abi.replace("cp", "cpython-")
         yield f"hipplan/_core.{cpython}-{processor}-linux-gnu.so"
@@ -196,7 +195,7 @@ def licence_faults(content: Mapping[str, bytes], name: str, licence: bytes) -> I
 
 
 def version_faults(content: Mapping[str, bytes], version: str) -> Iterator[str]:
-    """All places that have the version have the same. Those that only a program can tell are asked once it is installed."""
+    """All files that have the version have the same one."""
     places = {
         "hipplan/__init__.py": f'__version__ = "{version}"',
         "hipplan/cmake/hipplan/hipplan-config-version.cmake": f'set(PACKAGE_VERSION "{version}")',

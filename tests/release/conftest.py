@@ -1,4 +1,4 @@
-"""The files of a release: the pure-Python wheel as pip builds it here, and a full one made of it and of what is installed."""
+"""Wheels to check: the pure-Python one as pip builds it here, and a full one made of it and of what is installed."""
 
 from __future__ import annotations
 

@@ -70,11 +70,12 @@ def test_the_cmake_package_the_pkg_config_file_and_the_library_follow_it(other: 
 
     assert f'set(PACKAGE_VERSION "{OTHER}")' in (made / "hipplan-config-version.cmake").read_text()
     assert f"\nVersion: {OTHER}\n" in (made / "hipplan.pc").read_text()
-    assert re.search(rf'HIPPLAN_VERSION=\W*{OTHER}\W', (other / "build" / "compile_commands.json").read_text())
+    assert re.search(rf"HIPPLAN_VERSION=\W*{OTHER}\W", (other / "build" / "compile_commands.json").read_text())
 
 
 def test_no_other_file_of_the_build_has_it() -> None:
-    files = [ROOT / "pyproject.toml", ROOT / "CMakeLists.txt", *(ROOT / "cpp").rglob("CMakeLists.txt"), *(ROOT / "cpp").rglob("*.in")]
+    cpp = ROOT / "cpp"
+    files = [ROOT / "pyproject.toml", ROOT / "CMakeLists.txt", *cpp.rglob("CMakeLists.txt"), *cpp.rglob("*.in")]
 
     assert [str(file) for file in files if re.search(r"(?i)\bversion[ =]+\W?\d+\.\d+\.\d+", file.read_text())] == []
 
