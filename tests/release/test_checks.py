@@ -207,7 +207,7 @@ def test_archives_that_differ_in_what_is_around_the_files_are_refused(what: str,
             for info in members:
                 data = wheel.read(info)
                 if file == files[1] and what == "modes":
-                    info.external_attr = 0o100664 << 16
+                    info.external_attr = 0o100600 << 16
                 if file == files[1] and what == "times":
                     info.date_time = (1999, 12, 31, 23, 59, 58)
                 copy.writestr(info, data)

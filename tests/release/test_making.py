@@ -146,13 +146,13 @@ def test_folders_with_other_bytes_are_refused(pure: Path, tmp_path: Path, capsys
     assert f"{pure.name}, built twice: " in refused(capsys, "compare", first, second)
 
 
-def test_an_empty_folder_is_no_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_is_no_release(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "must hold an sdist and a pure-Python wheel" in refused(capsys, "check", tmp_path)
     assert "there is nothing to compare" in refused(capsys, "compare", tmp_path, tmp_path)
 
 
 def test_a_tag_must_be_of_the_version_and_asks_for_links(
-    pure: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    clone: Path, pure: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(pure, tmp_path)
     error = refused(capsys, "check", tmp_path, "--tag", "v9.9.9")
