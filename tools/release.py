@@ -164,7 +164,7 @@ def build(
     for tag, python in pythons.items():
         say(f"the wheel for {tag}, from the sdist: it compiles for 1 to 3 minutes")
         run(*pip, "--python", python, *wheel, raw, unpacked, cwd=place, env=environment)
-        (built,) = raw.glob(f"*-{tag}-*.whl")
+        (built,) = raw.glob(f"*-{tag}-linux_*.whl")
         run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", output, built, env=environment)
     return output
 
