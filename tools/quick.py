@@ -37,7 +37,7 @@ TESTS = [*FOLDERS, *EXAMPLES, *(f"--ignore={path}" for path in SWEEPS), *PARALLE
 """The arguments for pytest, less the rules about sources."""
 
 FOLDERS_READ = ["tests", "plans", "docs", "tools", "cpp"]
-"""What these tests read. Of hipplan itself only the C++, which the documentation is made of: Python cannot import it."""
+"""What these tests read. Of hipplan's sources only the C++, which documentation is made of: Python cannot import it."""
 
 
 def main(*arguments: str) -> int:

