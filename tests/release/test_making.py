@@ -203,3 +203,12 @@ def test_every_python_of_the_metadata_gets_a_wheel() -> None:
     assert named == built
     pythons = " ".join(f"python3.{minor}" for minor in named)
     assert f"\nPYTHONS ?= {pythons}\n" in (ROOT / "Makefile").read_text()
+
+
+def test_nothing_says_that_hipplan_can_be_had_from_pypi() -> None:
+    """Until a release is published, that name may be anybody's. A folder or a wheel can be installed."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "hipplan").rglob("*.py")]
+    told = [f"{path.name}: {line}" for path in pages for line in path.read_text().splitlines()
+            if re.search(r"pip install\S* ['\"]?hipplan\b(?!-)", line)]  # fmt: skip
+
+    assert told == ["README.md: No release is published yet, so there is no `pip install hipplan`."]
