@@ -21,7 +21,7 @@ endif
 SANITIZERS := address,undefined thread
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test quick reliability sanitize check conformance amd-library wheels bench cuda amd clean fuzz site site-serve
+.PHONY: demo test quick reliability sanitize check conformance amd-library release bench cuda amd clean fuzz site site-serve
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -59,11 +59,12 @@ amd-library: $(VENV)/installed
 	-$(BIN)/pip install --quiet --group clients
 	$(BIN)/python -m tests.amd.library $(if $(RELEASE),--release $(RELEASE)) $(if $(QUICK),--quick) $(ARGUMENTS) $(PARTS)
 
-# Wheels into build/wheels: the pure-Python one, and one for each of PYTHONS that is installed.
+# A release, rehearsed: the sdist and all wheels into build/release, made twice with equal bytes, checked, installed and
+# tested (docs/releases.md). PYTHONS are those that get a wheel, where they are installed; REPOSITORY=URL sets the links.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
-wheels: $(VENV)/ready
-	@$(BIN)/pip install --quiet --group wheels
-	@sh tools/wheels.sh $(abspath $(BIN)/python) build/wheels $(PYTHONS)
+release: $(VENV)/ready
+	@$(BIN)/pip install --quiet --group release
+	@$(BIN)/python -m tools.release make build/release --pythons $(PYTHONS) $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 # The benchmarks, on the runtime that RUNTIME names (default: what this machine has).
 bench: $(VENV)/installed

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+import hipplan
+
 for _name in ("NO_COLOR", "FORCE_COLOR"):  # some CI services set one: what is printed would differ
     os.environ.pop(_name, None)
 # Else each of the hundreds of interpreters that the tests start would compile hipplan again.
@@ -25,6 +27,8 @@ sys.dont_write_bytecode = False
 pytest_plugins = ["tests.faults.counting"]
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = Path(hipplan.__file__).parent
+"""The hipplan that is tested: that of this repository, or an installed one (tools/quick.py --installed)."""
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
 WHOLE = "HIPPLAN_WHOLE" in os.environ
 """Whether sweeps have their whole length, as in `make reliability`; else a part (CONTRIBUTING.md)."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hipplan.experiment.comparison import Comparison
     from hipplan.experiment.results import Line
 
-_INSTALL = "install it: pip install 'hipplan[experiments]'"
+_INSTALL = "install it: pip install matplotlib numpy"
 
 
 def results_of(file: str) -> tuple[str, list[Line]]:

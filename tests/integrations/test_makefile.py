@@ -91,6 +91,13 @@ def test_sanitize_builds_with_all_sanitizers(stranger: Stranger) -> None:
     assert "for kind in thread; do" in stranger.make("-n", "sanitize", "KINDS=thread").stdout
 
 
+def test_release_passes_the_pythons_and_the_address_on(stranger: Stranger) -> None:
+    stranger.has("g++")
+    end = "-m tools.release make build/release --pythons a b --repository https://x.example/y\n"
+
+    assert stranger.make("-n", "release", "PYTHONS=a b", "REPOSITORY=https://x.example/y").stdout.endswith(end)
+
+
 @pytest.mark.parametrize(
     "fails", ["ruff check", "ruff format", "mypy", "stubtest", "clang-format", "clang-tidy", "cmake"]
 )

@@ -25,10 +25,10 @@ from hipplan.errors import PlanError, ProfileError
 from hipplan.files.tensorfiles import FileProblem, open_file
 from hipplan.language.loader import load
 from hipplan.machines.profiles import load_machine, machine_names
-from tests.conftest import ROOT, WHOLE
+from tests.conftest import PACKAGE, ROOT, WHOLE
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
-PROFILES = [ROOT / "hipplan" / "machines" / f"{name}.yaml" for name in machine_names()]
+PROFILES = [PACKAGE / "machines" / f"{name}.yaml" for name in machine_names()]
 anything = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150 if WHOLE else 60
 )

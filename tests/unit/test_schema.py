@@ -19,7 +19,7 @@ from hipplan.experiment.schema import experiment_schema
 from hipplan.language.loader import load
 from hipplan.machines.profiles import machine_names
 from hipplan.show.schema import machine_schema, plan_schema
-from tests.conftest import WHOLE
+from tests.conftest import PACKAGE, WHOLE
 
 jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_every_plan_agrees_with_the_schema(path: Path) -> None:
 def test_every_profile_agrees_with_the_schema(name: str) -> None:
     validator = jsonschema.Draft202012Validator(machine_schema())
 
-    assert validator.is_valid(yaml.safe_load((ROOT / "hipplan" / "machines" / f"{name}.yaml").read_text()))
+    assert validator.is_valid(yaml.safe_load((PACKAGE / "machines" / f"{name}.yaml").read_text()))
 
 
 @pytest.mark.parametrize(
