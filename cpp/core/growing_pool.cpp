@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "growing_pool_slots.hpp"
@@ -184,6 +185,7 @@ void growing_pool::settle(std::uint64_t mark) noexcept {
 void growing_pool::free_chunks(std::uint64_t mark, undo_report& report) {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
+  report_behind(report);
   std::vector<chunk_map::node_type> going;
   {
     const std::lock_guard lock(mutex_);
@@ -224,14 +226,41 @@ void growing_pool::save(chunk_map::value_type& what) {
   copy(*runtime_, from.copy->address(), range_.base + offset, from.size_bytes);
 }
 
-void growing_pool::free_copies(undo_report& report) noexcept {
+/// Also a place for it among those that are freed: free_copies() allocates nothing.
+std::shared_ptr<freed_behind> growing_pool::room_for_copies() {
+  behind_.reserve(behind_.size() + 1);
+  return std::make_shared<freed_behind>(runtime_, chunks_.size());
+}
+
+void growing_pool::free_copies(std::shared_ptr<freed_behind> behind) noexcept {
   for (auto& [offset, each] : chunks_) {
     if (!each.copy) continue;
-    free_owned(*each.copy, report);
+    behind->take(std::move(*each.copy));
     each.copy.reset();
   }
+  if (behind->empty()) return;
+  behind_.push_back(behind);
+  freed_behind::begin(behind);
   const std::lock_guard lock(mutex_);
   saved_bytes_ = 0;
+}
+
+void growing_pool::wait_behind(undo_report& report) {
+  for (const auto& work : behind_)
+    std::ignore = work->wait_until(std::chrono::steady_clock::time_point::max());
+  report_behind(report);
+}
+
+/// What has ended: adds what could not be freed to the report.
+void growing_pool::report_behind(undo_report& report) {
+  for (auto at = behind_.begin(); at != behind_.end();) {
+    if ((*at)->wait_until(std::chrono::steady_clock::time_point::min())) {
+      (*at)->report_into(report);
+      at = behind_.erase(at);
+    } else {
+      ++at;
+    }
+  }
 }
 
 void growing_pool::unmap_all(undo_report& report) {
@@ -268,6 +297,7 @@ void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
     require(state::stopped, "sleep");
   }
   // Only a change that has its turn touches chunks of a stopped pool.
+  const auto behind = room_for_copies();
   const scoped_device current(*runtime_, memory_.device);
   try {
     if (keep_bytes) {
@@ -275,7 +305,7 @@ void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
     }
     unmap_all(report);
   } catch (const std::exception&) {
-    free_copies(report);
+    free_copies(behind);
     throw;
   }
   {
@@ -288,7 +318,7 @@ void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
     for (auto& [memory, place] : each.pieces) free_owned(memory, report);
     each.pieces.clear();
   }
-  if (!keep_bytes) free_copies(report);
+  if (!keep_bytes) free_copies(behind);
 }
 
 void growing_pool::wake_up(bool retain, undo_report& report) {
@@ -299,6 +329,8 @@ void growing_pool::wake_up(bool retain, undo_report& report) {
   }
   std::vector<std::pair<chunk*, std::vector<piece>>> fresh;
   fresh.reserve(chunks_.size());
+  report_behind(report);
+  const auto behind = room_for_copies();
   std::size_t size_bytes = 0;
   const scoped_device current(*runtime_, memory_.device);
   for (auto& [offset, each] : chunks_) {
@@ -312,12 +344,13 @@ void growing_pool::wake_up(bool retain, undo_report& report) {
     mapped_bytes_ = size_bytes;
     state_ = state::open;
   }
-  if (!retain) free_copies(report);
+  if (!retain) free_copies(behind);
 }
 
 void growing_pool::close(bool unmaps, undo_report& report) {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
+  const auto behind = room_for_copies();
   {
     const std::lock_guard lock(mutex_);
     state_ = state::closed;
@@ -333,7 +366,8 @@ void growing_pool::close(bool unmaps, undo_report& report) {
     }
     each.pieces.clear();
   }
-  free_copies(report);
+  free_copies(behind);
+  wait_behind(report);
   leave_slot_if_done();
 }
 
@@ -345,6 +379,8 @@ void growing_pool::abandon() noexcept {
     const auto freed_before = mark();
     if (!in_forked_child() && used().chunks != 0) synchronize(*runtime_, memory_.device);
     free_chunks(freed_before, report);
+    const std::lock_guard turn(change_);
+    wait_behind(report);
   } catch (const std::exception& error) {
     failed(error);
   }

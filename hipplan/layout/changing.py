@@ -147,7 +147,8 @@ class ChangesInPlace(HasPools, InGroup):
         names: names and patterns; default: everything that is asleep. retain: keeps the copies, files too, for the next
         sleep. Memory that was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no
         such object (HP420), no room (HP442), a copy that has changed (HP443, HP416), or it failed and was rolled back;
-        then it is still asleep. LeakError: it is awake, but an object could not be released.
+        then it is still asleep. LeakError: it is awake, but an object could not be released. Copies are freed behind
+        the caller: what fails there is logged by the next change, or raised by close().
         """
         self._holding.require_open()
         program = self._holding.state.program

@@ -21,6 +21,7 @@ from hipplan.layout.holding import Holding
 from hipplan.layout.options import OnBytes, Options
 from hipplan.layout.probe import frees_at_once
 from hipplan.layout.state import State
+from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.family import family_of
 from hipplan.plain import called
 from hipplan.program import patterns, peak, sleeping, steps
@@ -222,12 +223,18 @@ def _require_writable(change: Difference) -> None:
 
 
 def require_host_memory(change: Difference) -> None:
-    """HP303."""
+    """HP303. Where host memory is made, waits for that which is being freed, and raises what a signal raises."""
+    if any(isinstance(step, steps.CreatePinnedBuffer) or _is_on_host(step) for step in change.additions):
+        wait_until_freed()
     findings = Findings()
     if change.old.measured is not None:
         peak.check(change, change.old.measured, findings)
     if findings.errors:
         raise MachineError(findings.all)
+
+
+def _is_on_host(step: steps.Step) -> bool:
+    return isinstance(step, steps.CreateAllocation) and step.location != "device"
 
 
 def _require_freed_at_once(holding: Holding, state: State, change: Difference) -> None:

@@ -21,6 +21,7 @@ from tests.faults.harness import (
     require_turn,
     sweep_codes,
     sweep_undo,
+    woken,
 )
 from tests.faults.test_every_call import program_of, quick
 
@@ -55,7 +56,7 @@ def sleep(**how: Any) -> Act:
 
 
 def wake(**how: Any) -> Act:
-    return lambda layout: layout.wake(**how)
+    return lambda layout: woken(layout, **how)
 
 
 def slept_once(layout: Layout) -> None:
