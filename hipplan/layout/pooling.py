@@ -17,7 +17,7 @@ from hipplan.layout.undo import Undone, log_failures
 from hipplan.layout.usage import Usage
 from hipplan.program import patterns
 from hipplan.program.alterations import cannot_sleep
-from hipplan.program.sleeping import KINDS
+from hipplan.program.sleepers import KINDS
 from hipplan.program.tags import pools_in, tag_of, tagged
 
 log = logging.getLogger("hipplan")

@@ -9,7 +9,7 @@ from typing import TypeVar
 from hipplan.language.budget import LIMITS
 from hipplan.language.model.base import FILL
 from hipplan.program import patterns, steps
-from hipplan.program.alterations import refuse, refuse_asleep
+from hipplan.program.alterations import MAPPED_ON_HOST, refuse, refuse_asleep
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
 from hipplan.units import SizeError, format_size, full_size, parse_size
@@ -103,6 +103,8 @@ def require(program: Program, name: str, *kinds: str) -> str:
     if kind in kinds:
         if program.sleeps(name):
             raise refuse_asleep(name)
+        if program.is_away(name):
+            raise refuse_asleep(name, MAPPED_ON_HOST)
         _require_no_pool(program, name)
         return kind
     known = [resource.name for resource in program.resources if resource.kind in kinds]

@@ -64,6 +64,11 @@ def slept_once(layout: Layout) -> None:
     layout.wake(retain=True)
 
 
+def was_on_host(layout: Layout) -> None:
+    layout.sleep(NAMES, to="mapped")
+    layout.wake(retain=True)
+
+
 def slept_in(file: Path) -> Act:
     def act(layout: Layout) -> None:
         layout.sleep(NAMES, to=file)
@@ -83,6 +88,10 @@ ACTS: dict[str, Callable[[Path], Acts]] = {
     "wake a part": lambda file: (sleep(), wake(names="weights")),
     "wake and keep the copies": lambda file: (sleep(), wake(retain=True)),
     "wake from a file": lambda file: (sleep(to=file, checksum=True), wake()),
+    "sleep on the host": lambda file: (None, sleep(to="mapped")),
+    "sleep in the host's memory that was kept": lambda file: (was_on_host, sleep(to="mapped")),
+    "wake from the host": lambda file: (sleep(to="mapped"), wake()),
+    "wake and keep the host's memory": lambda file: (sleep(to="mapped"), wake(retain=True)),
     "wake what was dropped": lambda file: (sleep(to="drop"), wake()),
 }
 
