@@ -140,12 +140,13 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
         return difference
 
     try:
-        is_mapped = bool(sleepers.units_away(holding.state.program, wanted))
-        woken = update.change(holding, "wake", wakes, options=Options(on_bytes=on_bytes))
-        if not is_mapped:
-            return woken
-        home = update.change(holding, "wake", comes_home)
-        return home if woken.empty else woken
+        program = holding.state.program
+        is_mapped = bool(sleepers.units_away(program, wanted))
+        changes = [comes_home] if is_mapped else [wakes]
+        if is_mapped and sleepers.units_asleep(program, wanted):
+            changes = [wakes, comes_home]
+        options = Options(on_bytes=on_bytes)
+        return [update.change(holding, "wake", find_change, options=options) for find_change in changes][0]
     finally:
         _call_on_map(holding)
 

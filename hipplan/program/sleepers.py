@@ -8,6 +8,7 @@ from hipplan.errors import ApplyError
 from hipplan.program import patterns, steps
 from hipplan.program.alterations import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, MAPPED
+from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
 from hipplan.program.resize import require_memory
 from hipplan.program.resources import Resource
@@ -33,6 +34,14 @@ def units_away(program: Program, names: Sequence[str] | None = None) -> set[str]
     if names is None:
         return {*program.away}
     return {name for memory in units_of(program, names).values() for name in memory if name in program.away}
+
+
+def units_asleep(program: Program, names: Sequence[str] | None = None) -> set[str]:
+    """The allocations of these names that sleep, and are not mapped. Raises ApplyError (HP420)."""
+    asleep = {*sleeping_memory(program.sleeping)}
+    if names is None:
+        return asleep
+    return {name for memory in units_of(program, names).values() for name in memory if name in asleep}
 
 
 def units_of(program: Program, names: Sequence[str]) -> dict[str, list[str]]:

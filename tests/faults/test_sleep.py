@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hipplan.layout.layout import Layout
-from tests.conftest import Simulator
+from tests.conftest import Key, Simulator
 from tests.faults.change import PATTERN_BYTES, Change
 from tests.faults.harness import (
     FOR_EVER,
@@ -110,6 +110,14 @@ class Slept(Change):
         layout = super().begin()
         self.was_asleep = layout.asleep
         return layout
+
+    def expected(self, before: set[Key], error: Error) -> set[Key]:
+        """With the memory of the host that is kept for the next time."""
+        allocations = self.sim.ledger()["allocations"]
+        kept = [memory for memory in allocations if memory["device"] < 0 and memory["references"] > memory["mappings"]]
+        kept = kept if self.layout.retained else []
+        assert sum(memory["size"] for memory in kept) == self.layout.retained
+        return super().expected(before, error) | {("allocation", memory["handle"]) for memory in kept}
 
     def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
         super().check(state, error, call, code, lasting)
