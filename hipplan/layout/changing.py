@@ -97,7 +97,8 @@ class ChangesInPlace(HasPools, InGroup):
         region or reservation: "8GiB..16GiB", slice(0, 4096) or (0, "2MiB"); whole chunks or mappings. device: the new
         memory's device, or "host", where devices use it at its addresses: their views and graphs stay. Default: the old
         one. keep_bytes: copies the bytes; otherwise they are undefined. retain: the layout keeps the host's memory that
-        goes, until the next remap to a GPU or wake() without it, so that the next move to the host makes none. Access stays; if the plan says
+        goes, until the next remap to a GPU or wake() without it: the next move to the host then makes none. Access
+        stays unchanged; if the plan says
         `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
         imported or not whole chunks, or it failed and was rolled back; HP440; LayoutInUse (HP409) while views exist;
         MachineError (HP303, HP309); LeakError.
