@@ -146,7 +146,8 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
         if is_mapped and sleepers.units_asleep(program, wanted):
             changes = [wakes, comes_home]
         options = Options(on_bytes=on_bytes)
-        return [update.change(holding, "wake", find_change, options=options) for find_change in changes][0]
+        done = [update.change(holding, "wake", find_change, options=options) for find_change in changes]
+        return done[0]
     finally:
         _call_on_map(holding)
 
