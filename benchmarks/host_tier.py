@@ -4,7 +4,8 @@
 
 "remap" is hipplan's whole call: memory is made, mapped, filled and the old memory freed. "kept": the layout has kept
 the host's memory of the time before (`retain=True`), so that none is made or freed. "sleep, mapped" is the same as one
-sleep. Beside it, one plain copy of the same bytes between the GPU and pinned memory. Kernels are PyTorch's: the sum of all bytes reads, a fill writes.
+sleep. Beside it, one plain copy of the same bytes between the GPU and pinned memory. Kernels are PyTorch's: the sum of
+all bytes reads, a fill writes.
 """
 
 from __future__ import annotations

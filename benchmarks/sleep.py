@@ -9,10 +9,10 @@ that copy's time by hipplan's whole call: unmapping, giving back, making and map
 nothing happens for a second (`--rest`), as a driver may still be clearing what was just freed, and a copy into
 new memory waits for that; "at once" is without that rest. Then wakes whose copy is
 freed behind the caller: until wake() returns, until the device has done some work after it, until a sleep right after
-that has ended, and until the copy is freed, which wake() itself waited for before. Then the same to a file (`--folder`),
-with the checksum that is computed on the way, and without: "ratio" is the time without it by the time with it. Beside it, what SHA-256 of the
-file would take in addition, by all processors. Then, where it is installed, torch_memory_saver with a copy
-on the CPU, in a process of its own.
+that has ended, and until the copy is freed, which wake() itself waited for before. Then the same to a file
+(`--folder`), with the checksum that is computed on the way, and without: "ratio" is the time without it by the time
+with it. Beside it, what SHA-256 of the file would take in addition, by all processors. Then, where it is installed,
+torch_memory_saver with a copy on the CPU, in a process of its own.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hipplan.layout import remapping, sleeping, update
+from hipplan.layout import overflow, remapping, sleeping, update
 from hipplan.layout.holding import Holding
 from hipplan.layout.of_rank import InGroup
 from hipplan.layout.options import OnBytes, OnStep, Options
@@ -68,9 +68,12 @@ class ChangesInPlace(HasPools, InGroup):
         name: of one, or a pattern such as "kv.*": all of them grow, or none. by, to: bytes, or text such as "16GiB";
         rounded up to whole chunks, or to the granularity. A region grows inside its reserved addresses, and its tensors
         with -1 in their shape grow too: use layout[name] again to see them. A reservation gets memory like its last
-        mapping's, and more addresses directly after it if it is full. Raises ApplyError: HP420 there is no room, or it
+        mapping's, and more addresses directly after it if it is full. A region with `overflow: host` gets memory of the
+        host for what its device has no room for. Raises ApplyError: HP420 there is no room, or it
         failed and was rolled back.
         """
+        if overflow.overflows(self._holding.state.program, name):
+            return overflow.grow(self._holding, name, by, to)
         return update.grow(self._holding, name, by, to)
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:

@@ -13,7 +13,16 @@ from hipplan.program.inventory import device_names
 from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, memory_of, moved
-from hipplan.program.remake import Chosen, Place, carried, on_device, on_host, placed_at, with_all_of
+from hipplan.program.remake import (
+    Chosen,
+    Place,
+    carries_of,
+    on_device,
+    on_host,
+    placed_at,
+    stays_in_reach,
+    with_all_of,
+)
 
 
 def goes_away(program: Program, memory: Set[str]) -> Difference:
@@ -63,7 +72,8 @@ def _change(
 ) -> Difference:
     made = _at(planned, chosen, places, away)
     change = pieces.lead(program, made, {*places})
-    return carried(change, {*places}, planned, made, chosen.steps)
+    moves = stays_in_reach(planned, made, chosen.steps)
+    return replace(change, carries=tuple(carries_of(change, {*places})), keeps_views=moves)
 
 
 def _at(program: Program, chosen: Chosen, places: Mapping[str, Place], away: Mapping[str, str]) -> Program:

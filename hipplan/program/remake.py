@@ -44,21 +44,12 @@ def remapped(
     else:
         change = pieces.lead(there, made, allocations)
     change = replace(change, retain=retain or (None if device is None or is_host(device) else False))
-    if not keep_bytes:
-        return change
-    return carried(change, allocations, program, made, chosen.steps if device is not None else ())
+    moves = device is not None and stays_in_reach(program, made, chosen.steps)
+    carries = carries_of(change, allocations) if keep_bytes else ()
+    return replace(change, carries=tuple(carries), keeps_views=moves)
 
 
-def carried(
-    change: Difference, memory: Set[str], program: Program, made: Program, chosen: Sequence[steps.Step]
-) -> Difference:
-    """The change with the copies of the bytes of this memory. chosen: the steps of `program` for what moves to another
-    place in `made`; empty: it stays where it is."""
-    moves = bool(chosen) and _stays_in_reach(program, made, chosen)
-    return replace(change, carries=tuple(_carries(change, memory)), keeps_views=moves)
-
-
-def _stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]) -> bool:
+def stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]) -> bool:
     """Whether memory moves to the host or back, no memory moves to another GPU, and each device keeps its rights."""
     on_host = False
     for step in chosen:
@@ -307,7 +298,7 @@ def _on(placed: PlacedRegion, numbers: Sequence[int], device: str) -> PlacedRegi
     return replace(there, region=region._replace(devices=(device,), access=access, of_gpus=()))
 
 
-def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
+def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     """The steps that copy the bytes of each allocation. The new memory is mapped at a temporary place for this, and so
     is the old memory, unless it already has a mapping that the copying devices may read."""
     machine = change.new.measured

@@ -41,15 +41,9 @@ def falls_asleep(
     """
     units = units_of(program, names)
     require_able(program, units, to)
-    for name, allocations in units.items():
-        asleep = (allocation for allocation in allocations if allocation in program.asleep)
-        other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
-        if other:
-            raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
+    _require_nowhere_else(program, units, to, file)
     if to == MAPPED:
-        made = {step.name: step for step in pieces.as_planned(program).steps if step.makes == "allocation"}
-        every = {name for memory in units.values() for name in memory if name in made}
-        return away.goes_away(program, {name for name in every if is_on_device(made[name])})
+        return _goes_away(program, units)
     units = {
         name: [allocation for allocation in memory if allocation not in program.asleep]
         for name, memory in units.items()
@@ -87,6 +81,22 @@ def falls_asleep(
     if concerned(program.measured):
         wakes_up(change.new, names)  # raises if these could not be woken again
     return replace(change, contents=filled, saves=bool(filled))
+
+
+def _require_nowhere_else(program: Program, units: Units, to: str, file: str) -> None:
+    """Raises ApplyError (HP441): some of it sleeps, and its bytes are in another place."""
+    for name, allocations in units.items():
+        asleep = (allocation for allocation in allocations if allocation in program.asleep)
+        other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
+        if other:
+            raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
+
+
+def _goes_away(program: Program, units: Units) -> Difference:
+    """The change after which the memory that is on devices is on the host, still mapped."""
+    made = {step.name: step for step in pieces.as_planned(program).steps if step.makes == "allocation"}
+    memory = {name for memory in units.values() for name in memory if is_on_device(made.get(name))}
+    return away.goes_away(program, memory)
 
 
 def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bool = False) -> Difference:
