@@ -12,7 +12,7 @@ import hipplan
 from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout.layout import Layout
 from hipplan.show.render import resources_table
-from hipplan.show.render_json import program_json
+from hipplan.show.render_json import resource_json
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
 
@@ -130,7 +130,7 @@ def test_preview_and_the_report_say_so(layout: Layout) -> None:
     assert "(gpu.0: rw, overflow: host)" in f"({layout['cache'].resource.access_text()})"
     program = hipplan.compile(plan(), "sim-2")
     assert "gpu.0: rw, overflow: host" in resources_table(program.resources)
-    assert [each.get("overflow") for each in program_json(program)["objects"] if each["name"] == "cache"] == ["host"]
+    assert [resource_json(each).get("overflow") for each in program.resources if each.name == "cache"] == ["host"]
 
 
 @pytest.mark.parametrize(
