@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 import hipplan
+from hipplan.errors import MachineError
 from hipplan.layout.layout import Layout
 from tests.hardware.machine import MIB, Machine, pattern
 
@@ -72,6 +73,17 @@ def test_it_sleeps_on_the_host_and_what_is_kept_is_used_again(layout: Layout, ti
     layout.remap("cache", device="gpu.0")
     assert (layout.retained, layout.drift()) == (0, [])
     assert layout.read("cache").tobytes() == content
+
+
+def test_a_release_without_such_memory_refuses_it(machine: Machine) -> None:
+    if not machine.is_amd_before(7, 1):
+        pytest.skip("this release has memory of the host")
+    plan = {"hipplan": 1, "regions": {"cache": {"device": "gpu.0", "size": SIZE, "chunk": 4 * MIB}}}
+    with hipplan.apply({**plan, "devices": {"gpu": {"count": 1}}}, runtime=machine.wanted) as layout:
+        for move in (lambda: layout.remap("cache", device="host"), lambda: layout.sleep("cache", to="mapped")):
+            with pytest.raises(MachineError, match=r"HP309.*allocations on the host need HIP 7\.1"):
+                move()
+        assert (layout.asleep, layout.drift()) == ({}, [])
 
 
 def test_the_cpu_reads_and_writes_what_is_on_the_host(layout: Layout) -> None:
