@@ -2,8 +2,10 @@
 
     python benchmarks/host_tier.py [--runtime cuda] [--gib 8] [--rounds 3] [--json FILE]
 
-"remap" is hipplan's whole call: memory is made, mapped, filled and the old memory freed. Beside it, one plain copy of
-the same bytes between the GPU and pinned memory. Kernels are PyTorch's: the sum of all bytes reads, a fill writes.
+"remap" is hipplan's whole call: memory is made, mapped, filled and the old memory freed. "kept": the layout has kept
+the host's memory of the time before (`retain=True`), so that none is made or freed. "sleep, mapped" is the same as one
+sleep. Beside it, one plain copy of the same bytes between the GPU and pinned memory. Kernels are PyTorch's: the sum of
+all bytes reads, a fill writes.
 """
 
 from __future__ import annotations
@@ -48,6 +50,14 @@ def measure(chosen: Chosen, size: int, rounds: int) -> dict[str, Any]:
             note("remap to the GPU", seconds(lambda: layout.remap("memory", device="gpu.0")))
             for name, took in kernels(layout):
                 note(f"{name} on the GPU", took)
+            layout.remap("memory", device="host")
+            note("remap to the GPU, kept", seconds(lambda: layout.remap("memory", device="gpu.0", retain=True)))
+            note("remap to the host, kept", seconds(lambda: layout.remap("memory", device="host")))
+            layout.remap("memory", device="gpu.0", retain=True)
+            note("sleep, mapped, kept", seconds(lambda: layout.sleep("memory", to="mapped")))
+            note("wake, mapped, kept", seconds(lambda: layout.wake(retain=True)))
+            layout.sleep("memory", to="mapped")
+            layout.wake()
     return {"GB/s": {what: round(median(rates), 2) for what, rates in out.items()}, "all": out}
 
 
@@ -75,7 +85,9 @@ def main() -> None:
     rates = figures["GB/s"]
     for what, rate in rates.items():
         print(f"{what:28} {rate:8.2f} GB/s")
-    for move, copy in (("remap to the host", "plain copy out"), ("remap to the GPU", "plain copy in")):
+    out = ("remap to the host", "remap to the host, kept", "sleep, mapped, kept")
+    back = ("remap to the GPU", "remap to the GPU, kept", "wake, mapped, kept")
+    for move, copy in (*((move, "plain copy out") for move in out), *((move, "plain copy in") for move in back)):
         print(f"{move}, ratio to the {copy}: {rates[move] / rates[copy]:.3f}")
     keep(given.json, "host_tier", chosen, {"bytes": size, **figures})
 

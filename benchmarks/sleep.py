@@ -7,10 +7,12 @@ pinned is pinned before the first round. The first sleep, which pins, is shown b
 rounds: one plain copy a device, all devices at once, between the same memory and the same pinned memory. "ratio" is
 that copy's time by hipplan's whole call: unmapping, giving back, making and mapping included. Between sleep and wake
 nothing happens for a second (`--rest`), as a driver may still be clearing what was just freed, and a copy into
-new memory waits for that; "at once" is without that rest. Then the same to a file (`--folder`), with the checksum that
-is computed on the way, and without: "ratio" is the time without it by the time with it. Beside it, what SHA-256 of the
-file would take in addition, by all processors. Then, where it is installed, torch_memory_saver with a copy
-on the CPU, in a process of its own.
+new memory waits for that; "at once" is without that rest. Then wakes whose copy is
+freed behind the caller: until wake() returns, until the device has done some work after it, until a sleep right after
+that has ended, and until the copy is freed, which wake() itself waited for before. Then the same to a file
+(`--folder`), with the checksum that is computed on the way, and without: "ratio" is the time without it by the time
+with it. Beside it, what SHA-256 of the file would take in addition, by all processors. Then, where it is installed,
+torch_memory_saver with a copy on the CPU, in a process of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from reader import Driver
 
 import hipplan
 from hipplan.layout.layout import Layout
+from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.runtimes import Chosen
 from hipplan.program.steps import CreateAllocation
 
@@ -121,6 +124,39 @@ def measure(chosen: Chosen, size: int, count: int, rounds: int, rest_s: float) -
     print(f"{on}; the first sleep, which pins, takes {pinning}")
     _rows(took, total)
     return {"bytes": total, "devices": count, "first": first, "us": took}
+
+
+def behind(chosen: Chosen, size: int, rounds: int) -> dict[str, Any]:
+    """Wake without retain: what the caller waits for, and what goes on behind it."""
+    part = max(2 * MIB, size // (2 * MIB) * 2 * MIB)
+    plan = {
+        "hipplan": 1,
+        "regions": {"weights": {"size": part}},
+        "buffers": {"probe": {"kind": "device", "size": MIB}},
+        "contents": {"weights": {"value": 7}},
+    }
+    with hipplan.apply(plan, runtime=chosen.kind) as layout:
+
+        def woken(then: Callable[[], object]) -> Mapping[str, float]:
+            layout.sleep("weights")
+            took = _both("wake", lambda: (layout.wake(), then()))
+            wait_until_freed()
+            layout.wake()
+            return took
+
+        def work() -> None:
+            layout.fill("probe", 1)
+
+        variants = {
+            "until the copy is freed": lambda: woken(wait_until_freed),
+            "until wake returns": lambda: woken(lambda: None),
+            "until work is done": lambda: woken(work),
+            "until it sleeps again": lambda: woken(lambda: layout.sleep("weights")),
+        }
+        took = side_by_side(variants, rounds, warm=1)
+    print(f"{part / 2**30:.2f} GiB; wake without retain")
+    _rows(took, part, "until the copy is freed")
+    return {"bytes": part, "us": took}
 
 
 def in_file(chosen: Chosen, size: int, rounds: int, folder: str | None) -> dict[str, Any]:
@@ -214,6 +250,7 @@ def main() -> None:
     size = int((given.gib or (0.25 if chosen.kind == "sim" else 32)) * 2**30)
     count = min(given.devices, chosen.runtime.device_count())
     results = {f"on {n}": measure(chosen, size, n, given.rounds, given.rest) for n in dict.fromkeys((1, count))}
+    results["freed behind"] = behind(chosen, min(size, 8 * 2**30), given.rounds)
     results["in a file"] = in_file(chosen, min(size, 8 * 2**30), given.rounds, given.folder)
     results["torch_memory_saver"] = other(chosen, min(size, 8 * 2**30), given.rounds)
     keep(given.json, "sleep", chosen, results)

@@ -109,6 +109,10 @@ void bind_holdings(py::module_& module) {
       .def_property_readonly(
           "damaged", [](const known& self) { return self.what->is_damaged(); },
           "Whether an object could not be restored.")
+      .def_property_readonly(
+          "spare_bytes",
+          py::cpp_function([](const known& self) { return self.what->spare_bytes(); }, no_gil()),
+          "Of memory that is kept for new allocations like it.")
       .def("close", &close, py::arg("force"),
            "Retires everything. If there are leases, returns them and retires nothing, unless force.");
 }
@@ -160,26 +164,35 @@ void bind_change(py::module_& module) {
   bind_holdings(module);
   using rows_ptr = std::shared_ptr<row_table>;
   py::class_<started_change>(module, "Change", "The change to a new snapshot: all of it, or nothing.")
-      .def("__init__",
-           constructor(+[](std::shared_ptr<known_holdings> of, rows_ptr rows, std::size_t slots,
-                           std::size_t extra_slots, std::size_t same_slots, std::vector<slot_id> renewed,
-                           const std::vector<std::tuple<slot_id, slot_id, std::size_t>>& kept, bool timed) {
-             change_plan plan{std::move(rows), slots, extra_slots, same_slots, std::move(renewed), {}, timed};
-             for (const auto& [to, from, count] : kept) plan.kept.push_back({to, from, count});
-             const without_gil release;
-             auto made = ended_without_gil(new change(of->what, std::move(plan)));
-             return std::make_unique<started_change>(started_change{std::move(of), std::move(made)});
-           }),
-           is_constructor(), py::arg("holdings"), py::arg("rows"), py::arg("slots"),
-           py::arg("extra_slots") = 0, py::arg("same_slots") = 0, py::arg("renewed") = std::vector<slot_id>{},
-           py::arg("kept") = std::vector<std::tuple<slot_id, slot_id, std::size_t>>{},
-           py::arg("timed") = false,
-           "slots: of the new snapshot; extra_slots: after them, for objects that exist only during the "
-           "change. "
-           "same_slots: how many stay, from the first on; renewed: slots of these whose objects are made "
-           "again; "
-           "kept: (new slot, old slot, how many) of other consecutive ones that stay. "
-           "ValueError, IndexError; RuntimeError while another change is undecided.")
+      .def(
+          "__init__",
+          constructor(+[](std::shared_ptr<known_holdings> of, rows_ptr rows, std::size_t slots,
+                          std::size_t extra_slots, std::size_t same_slots, std::vector<slot_id> renewed,
+                          const std::vector<std::tuple<slot_id, slot_id, std::size_t>>& kept, std::vector<slot_id> behind,
+                          std::vector<slot_id> spared, bool frees_spares, bool timed) {
+            change_plan plan{std::move(rows),    slots,
+                             extra_slots,        same_slots,
+                             std::move(renewed), {},
+                             std::move(spared),  frees_spares,
+                             std::move(behind),  timed};
+            const without_gil release;
+            auto made = ended_without_gil(new change(of->what, std::move(plan)));
+            return std::make_unique<started_change>(started_change{std::move(of), std::move(made)});
+          }),
+          is_constructor(), py::arg("holdings"), py::arg("rows"), py::arg("slots"),
+          py::arg("extra_slots") = 0, py::arg("same_slots") = 0, py::arg("renewed") = std::vector<slot_id>{},
+          py::arg("kept") = std::vector<std::tuple<slot_id, slot_id, std::size_t>>{},
+          py::arg("behind") = std::vector<slot_id>{}, py::arg("spared") = std::vector<slot_id>{},
+          py::arg("frees_spares") = false, py::arg("timed") = false,
+          "slots: of the new snapshot; extra_slots: after them, for objects that exist only during the "
+          "change. "
+          "same_slots: how many stay, from the first on; renewed: slots of these whose objects are made "
+          "again; "
+          "kept: (new slot, old slot, how many) of other consecutive ones that stay; "
+          "behind: old slots of pinned buffers that do not stay, which a thread frees after the commit; "
+          "spared: old slots of allocations that do not stay, which the layout keeps for new ones like them; "
+          "frees_spares: a commit frees those that are kept. "
+          "ValueError, IndexError; RuntimeError while another change is undecided.")
       .def(
           "bar",
           [](started_change& self, bool force, bool spares_devices) {

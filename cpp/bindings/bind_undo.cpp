@@ -20,10 +20,11 @@ using clock = std::chrono::steady_clock;
 /// abandon a device that has been busy for too long.
 class undo_run : public std::enable_shared_from_this<undo_run> {
  public:
-  undo_run(std::shared_ptr<retired> what, double patience_s)
+  undo_run(std::shared_ptr<retired> what, double patience_s, bool waits_behind)
       : retired_(std::move(what)),
         devices_(retired_->to_wait_for()),
-        patience_(std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(patience_s))) {}
+        patience_(std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(patience_s))),
+        waits_behind_(waits_behind) {}
 
   /// on_busy: called with a device's name once it has been busy for too long. on_interrupt: called when a
   /// signal's handler has raised. Returns the first exception, or None. It is not stored in this object: its
@@ -189,6 +190,11 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
       return retired_->free_some(report, signals_due());
     }();
     retried_ += hip::runtime::retries_of_this_thread() - before;
+    if (!more && waits_behind_) {
+      const without_gil no_interpreter;
+      if (!retired_->wait_behind(signals_due())) return {};
+      retired_->report_behind(report);
+    }
     if (!more) finished_ = true;
     return {};
   }
@@ -215,12 +221,16 @@ class undo_run : public std::enable_shared_from_this<undo_run> {
   std::atomic<decision> decided_{decision::none};
   py::object interrupt_;
   std::uint64_t retried_ = 0;
+  const bool waits_behind_;
   bool idle_ = false;
   bool busy_reported_ = false;
   bool finished_ = false;
 };
 
-bool wait(idle_wait& self, double seconds) {
+/// Waits, and raises what a signal's handler raises. done_until: waits until a moment, and returns whether it
+/// is done.
+template <class DoneUntil>
+bool wait(double seconds, DoneUntil done_until) {
   // A bound of some days: infinity would overflow the clock.
   const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, 1e6);
   const auto until =
@@ -228,7 +238,7 @@ bool wait(idle_wait& self, double seconds) {
   for (;;) {
     const bool done = [&] {
       const without_gil no_interpreter;
-      return self.wait_until(std::min(until, signals_due()));
+      return done_until(std::min(until, signals_due()));
     }();
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (done || clock::now() >= until) return done;
@@ -303,13 +313,24 @@ void bind_undo(py::module_& module) {
             }();
             return as_list(found);
           },
-          "(place in the order of creation, name, identity) of each object.");
+          "(place in the order of creation, name, identity) of each object.")
+      .def_property_readonly("behind", py::cpp_function([](const retired& self) {
+                               const auto all = [&] {
+                                 const without_gil release;
+                                 return self.behind();
+                               }();
+                               return as_list(all);
+                             }),
+                             "The same for what is freed behind the caller and was not reported yet.")
+      .def("report_behind", &retired::report_behind, py::arg("report"), no_gil(),
+           "Adds what could not be freed behind the caller, once, of all that has ended.");
   py::class_<undo_run, std::shared_ptr<undo_run>>(module, "UndoRun",
                                                   "Waits for devices, then frees objects, latest first.")
-      .def("__init__", constructor(+[](std::shared_ptr<retired> what, double patience_s) {
-             return std::make_shared<undo_run>(std::move(what), patience_s);
+      .def("__init__", constructor(+[](std::shared_ptr<retired> what, double patience_s, bool waits_behind) {
+             return std::make_shared<undo_run>(std::move(what), patience_s, waits_behind);
            }),
-           is_constructor(), py::arg("retired"), py::arg("patience"))
+           is_constructor(), py::arg("retired"), py::arg("patience"), py::arg("waits_behind") = false,
+           "waits_behind: also for what is freed behind the caller.")
       .def(
           "run", &undo_run::run, py::arg("report"), py::arg("on_busy"), py::arg("on_interrupt"),
           "Runs until all is freed, or the wait for a device is abandoned. Raises nothing: returns the first "
@@ -331,6 +352,12 @@ void bind_undo(py::module_& module) {
              "How many Retired objects of closed layouts wait for views: Retired(0) to Retired(count - 1).");
   module.def("add_waiting", &waiting::add, py::arg("retired"), no_gil());
   module.def("remove_waiting", &waiting::remove, py::arg("retired"), no_gil());
+  module.def(
+      "wait_until_freed", [](double seconds) { return wait(seconds, &freed_behind::all_done_until); },
+      py::arg("seconds"),
+      "Waits for everything that is freed behind a caller. False at the time limit. Raises what a signal's "
+      "handler "
+      "raises.");
   module.def("expect_idle_wait", &expect_job_for_spare_thread,
              "Announces a wait for devices within some microseconds, to wake its thread up meanwhile.");
   py::class_<idle_wait>(module, "IdleWait", "Waits for devices, one after the other, on a thread of its own.")
@@ -339,9 +366,14 @@ void bind_undo(py::module_& module) {
              return std::make_unique<idle_wait>(std::move(runtime), device_ids(devices));
            }),
            is_constructor(), py::arg("runtime"), py::arg("devices"))
-      .def("wait", &wait, py::arg("seconds"),
-           "True when all are idle or have failed, False at the time limit. Raises what a signal's handler "
-           "raises.")
+      .def(
+          "wait",
+          [](const idle_wait& self, double seconds) {
+            return wait(seconds, [&](clock::time_point until) { return self.wait_until(until); });
+          },
+          py::arg("seconds"),
+          "True when all are idle or have failed, False at the time limit. Raises what a signal's handler "
+          "raises.")
       .def_property_readonly("busy", &idle_wait::busy,
                              "The index in the list of the device that it waits for, or None.")
       .def_property_readonly("failures", &failures, "(index in the list, HipError) of the failures so far.")

@@ -19,6 +19,14 @@ void allocation::take_make_result(const driver_call& call, hip::hipError_t resul
   fill();
 }
 
+bool allocation::is_like(const allocation& wanted) const noexcept {
+  const auto &own = properties_, &other = wanted.properties_;
+  return !empty() && !is_shared() && size_bytes_ == wanted.size_bytes_ && own.type == other.type &&
+         own.location.type == other.location.type && own.location.id == other.location.id &&
+         own.requestedHandleType == other.requestedHandleType &&
+         own.allocFlags.gpuDirectRDMACapable == other.allocFlags.gpuDirectRDMACapable;
+}
+
 void allocation::take_release_result(hip::hipError_t result) {
   check_release(result, "hipMemRelease",
                 [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });

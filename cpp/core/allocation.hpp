@@ -41,6 +41,14 @@ class allocation : public owned {
   void import(int descriptor);
   /// Returns a new descriptor for another process; the caller closes it. Throws hip_error, std::system_error.
   [[nodiscard]] int share();
+  /// Whether it has memory of this size and these properties that no other process has.
+  [[nodiscard]] bool is_like(const allocation& wanted) const noexcept;
+  /// Takes the memory of another one, which is empty afterwards, instead of make().
+  void take(allocation&& from) noexcept {
+    handle_ = from.handle_;
+    from.abandon();
+    fill();
+  }
   allocation(allocation&&) noexcept = default;
   ~allocation() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. Memory that is still mapped lives until unmapped.

@@ -39,6 +39,8 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
   }
   table_.assign(plan_.slots + plan_.extra_slots, nullptr);
   place_kept_objects();
+  choose_what_is_freed_behind();
+  choose_spares();
   place_new_objects();
   if (plan_.timed) times_.resize(rows.size());
 
@@ -208,6 +210,7 @@ bool change::add_ready(const row& next) {
   ready_row ready;
   if (const auto* const create = std::get_if<create_allocation>(&next.what)) {
     const auto& where = create->properties;
+    if (!holdings_->spares_.owners.empty()) return false;  // it may take one of them
     if (where.location_type == hip::hipMemLocationTypeDevice) ready.device = {where.location_id};
     ready.made = table_[next.slot];
     ready.made->what.emplace<allocation>(runtime(), next.name, create->size_bytes, where);
@@ -336,6 +339,14 @@ void change::commit_locked() noexcept {
   holdings_->current_ = after_;
   holdings_->leases()->settle();
   for (auto* const owner : log_) owner->clear();
+  if (behind_) {
+    for (auto* const owner : owners_behind_) {
+      behind_->take(std::move(std::get<pinned_buffer>(owner->what)));
+      owner->clear();
+    }
+    holdings_->retired_->add_behind_locked(behind_);
+  }
+  keep_spares();
   retire_rest(std::move(replaced_owners_));
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "address_search.hpp"
+#include "freed_behind.hpp"
 #include "holdings.hpp"
 #include "rows.hpp"
 #include "scoped_device.hpp"
@@ -31,11 +32,16 @@ struct kept_objects {
 /// The input of a change.
 struct change_plan {
   row_table_ptr rows;
-  std::size_t slots = 0;           ///< of the new snapshot
-  std::size_t extra_slots = 0;     ///< after them, for objects that exist only during the change
-  std::size_t same_slots = 0;      ///< the first ones of the old snapshot, which stay in their slots
-  std::vector<slot_id> renewed;    ///< those of them whose objects are made again, and do not stay
+  std::size_t slots = 0;         ///< of the new snapshot
+  std::size_t extra_slots = 0;   ///< after them, for objects that exist only during the change
+  std::size_t same_slots = 0;    ///< the first ones of the old snapshot, which stay in their slots
+  std::vector<slot_id> renewed;  ///< those of them whose objects are made again, and do not stay
   std::vector<kept_objects> kept;  ///< others that stay
+  std::vector<slot_id>
+      spared;  ///< old slots of allocations that do not stay, and that the layout keeps as spares
+  bool frees_spares = false;  ///< a commit frees the layout's spares that the change has not taken
+  std::vector<slot_id>
+      behind;  ///< old slots of pinned buffers that do not stay, and are freed behind a commit
   bool timed = false;
 };
 
@@ -91,13 +97,16 @@ class change {
   /// cannot fail.
   template <class Beside>
   bool commit(Beside beside) {
-    std::vector<binding> bound;  // destroyed after the lock
-    const auto lock = state_->locked();
-    if (!undecided()) return committed();
-    if (done_ != plan_.rows->rows.size()) throw std::logic_error("not all rows of the change are done");
-    const auto lives_until_then = beside();
-    bound.swap(bound_);
-    commit_locked();
+    {
+      std::vector<binding> bound;  // destroyed after the lock
+      const auto lock = state_->locked();
+      if (!undecided()) return committed();
+      if (done_ != plan_.rows->rows.size()) throw std::logic_error("not all rows of the change are done");
+      const auto lives_until_then = beside();
+      bound.swap(bound_);
+      commit_locked();
+    }
+    if (behind_) freed_behind::begin(behind_);
     return true;
   }
   /// Decides: new objects are retired, and so are alterations, which restores what they altered. Does nothing
@@ -139,6 +148,9 @@ class change {
 
   void commit_locked() noexcept;
   void place_kept_objects();
+  void choose_what_is_freed_behind();
+  void choose_spares();
+  void keep_spares() noexcept;
   void place_new_objects();
   void make(const row& next);
   void alter(const row& next);
@@ -156,8 +168,11 @@ class change {
   std::shared_ptr<snapshot> new_snapshot_;
   snapshot_ptr after_;  ///< without the extra slots
   retirement new_owners_;
-  retirement replaced_owners_;  ///< what a commit retires
-  std::vector<held*> log_;      ///< a place for each row that alters what stays
+  retirement replaced_owners_;            ///< what a commit retires
+  std::vector<held*> spared_;             ///< those of them that a commit keeps
+  std::vector<held*> owners_behind_;      ///< those of them that are freed behind the caller
+  std::shared_ptr<freed_behind> behind_;  ///< for these; null: there are none
+  std::vector<held*> log_;                ///< a place for each row that alters what stays
   std::size_t logged_ = 0;
   std::vector<std::pair<std::uintptr_t, std::size_t>> barred_;
   retirement leftovers_;  ///< of searches: what could not be freed

@@ -34,7 +34,8 @@ void change::make(const row& next) {
             if (create.properties.location_type == hip::hipMemLocationTypeDevice) {
               make_current({create.properties.location_id});
             }
-            empty(std::type_identity<allocation>{}, create.size_bytes, create.properties).make();
+            auto& memory = empty(std::type_identity<allocation>{}, create.size_bytes, create.properties);
+            if (!holdings_->take_spare(memory)) memory.make();
           },
           [&](const import_allocation& given) {
             const auto at = std::ranges::find(bound_, done_, &binding::row);

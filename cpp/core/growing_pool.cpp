@@ -185,6 +185,7 @@ void growing_pool::settle(std::uint64_t mark) noexcept {
 void growing_pool::free_chunks(std::uint64_t mark, undo_report& report) {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
+  report_behind(report);
   std::vector<chunk_map::node_type> going;
   {
     const std::lock_guard lock(mutex_);
@@ -214,21 +215,6 @@ void growing_pool::free_chunk(std::size_t offset, chunk& what, undo_report& repo
   if (!is_unmapped) return;  // nothing can be mapped there any more
   const std::lock_guard lock(mutex_);
   addresses_.free_block(offset);
-}
-
-void growing_pool::free_copies(undo_report& report) noexcept {
-  std::size_t left_bytes = 0;
-  for (auto& [offset, each] : chunks_) {
-    if (!each.copy) continue;
-    if (has_viewed_copy(each)) {
-      left_bytes += each.size_bytes;
-      continue;
-    }
-    free_owned(*each.copy, report);
-    each.copy.reset();
-  }
-  const std::lock_guard lock(mutex_);
-  saved_bytes_ = left_bytes;
 }
 
 void growing_pool::unmap_all(undo_report& report) {
@@ -265,6 +251,7 @@ void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
     require(state::stopped, "sleep");
   }
   // Only a change that has its turn touches chunks of a stopped pool.
+  const auto behind = room_for_copies();
   const scoped_device current(*runtime_, memory_.device);
   try {
     if (keep_bytes) {
@@ -272,7 +259,7 @@ void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
     }
     unmap_all(report);
   } catch (const std::exception&) {
-    free_copies(report);
+    free_copies(behind);
     throw;
   }
   {
@@ -285,7 +272,7 @@ void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
     for (auto& [memory, place] : each.pieces) free_owned(memory, report);
     each.pieces.clear();
   }
-  if (!keep_bytes) free_copies(report);
+  if (!keep_bytes) free_copies(behind);
 }
 
 void growing_pool::wake_up(bool retain, undo_report& report) {
@@ -296,6 +283,8 @@ void growing_pool::wake_up(bool retain, undo_report& report) {
   }
   std::vector<std::pair<chunk*, std::vector<piece>>> fresh;
   fresh.reserve(chunks_.size());
+  report_behind(report);
+  const auto behind = room_for_copies();
   std::size_t size_bytes = 0;
   const scoped_device current(*runtime_, memory_.device);
   for (auto& [offset, each] : chunks_) {
@@ -309,12 +298,13 @@ void growing_pool::wake_up(bool retain, undo_report& report) {
     mapped_bytes_ = size_bytes;
     state_ = state::open;
   }
-  if (!retain) free_copies(report);
+  if (!retain) free_copies(behind);
 }
 
 void growing_pool::close(bool unmaps, undo_report& report) {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
+  const auto behind = room_for_copies();
   {
     const std::lock_guard lock(mutex_);
     state_ = state::closed;
@@ -330,7 +320,8 @@ void growing_pool::close(bool unmaps, undo_report& report) {
     }
     each.pieces.clear();
   }
-  free_copies(report);
+  free_copies(behind);
+  wait_behind(report);
   leave_slot_if_done();
 }
 
@@ -342,6 +333,8 @@ void growing_pool::abandon() noexcept {
     const auto freed_before = mark();
     if (!in_forked_child() && used().chunks != 0) synchronize(*runtime_, memory_.device);
     free_chunks(freed_before, report);
+    const std::lock_guard turn(change_);
+    wait_behind(report);
   } catch (const std::exception& error) {
     failed(error);
   }

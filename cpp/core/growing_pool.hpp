@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "freed_behind.hpp"
 #include "leases.hpp"
 #include "mapping.hpp"
 #include "retired.hpp"
@@ -93,7 +94,8 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   /// it is asleep, and the report names memory that could not be released.
   void fall_asleep(bool keep_bytes, undo_report& report);
   /// Maps new memory at the same addresses and copies the bytes back. retain: keeps the copies for the next
-  /// sleep. Throws pool_state_error, hip_error; then it is still asleep. Else it is open.
+  /// sleep; otherwise they are freed behind the caller, and what fails then is in a later report. Throws
+  /// pool_state_error, hip_error; then it is still asleep. Else it is open.
   void wake_up(bool retain, undo_report& report);
 
   /// Where host memory has a copy of bytes of a block: of a pool that sleeps, or that woke with retain. 0:
@@ -145,8 +147,11 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   void save(chunk_map::value_type& what);
   void unmap_all(undo_report& report);
   void map_again(piece& what, undo_report& report);
-  void free_copies(undo_report& report) noexcept;
   [[nodiscard]] bool has_viewed_copy(const chunk& what) const noexcept;
+  [[nodiscard]] std::shared_ptr<freed_behind> room_for_copies();
+  void free_copies(std::shared_ptr<freed_behind> behind) noexcept;
+  void report_behind(undo_report& report);
+  void wait_behind(undo_report& report);
   void leave_slot_if_done() noexcept;
   void require(state wanted, const char* what) const;
   [[nodiscard]] bool is_left_over() const;
@@ -165,6 +170,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   suballocator addresses_;
   chunk_map chunks_;
   std::map<std::size_t, block> blocks_;  // by offset
+  std::vector<std::shared_ptr<freed_behind>> behind_;
   std::uint64_t mark_ = 0;
   bool unmapped_ = false;  ///< for good: close() has unmapped everything
   std::size_t mapped_bytes_ = 0;

@@ -1,4 +1,7 @@
-// The copies of a pool's chunks in host memory, and the views of them.
+// The copies of a pool's bytes while it sleeps: pinned memory, which is freed behind the caller, and the views of it.
+#include <tuple>
+#include <utility>
+
 #include "growing_pool.hpp"
 #include "transfer.hpp"
 
@@ -33,6 +36,49 @@ std::uintptr_t growing_pool::copy_of(std::uintptr_t address, std::size_t size_by
   const auto& [offset, of_chunk] = *home;
   if (!of_chunk.copy || what.taken_at > of_chunk.copied_at) return 0;
   return of_chunk.copy->address() + (at - offset);
+}
+
+/// Also a place for it among those that are freed: free_copies() allocates nothing.
+std::shared_ptr<freed_behind> growing_pool::room_for_copies() {
+  behind_.reserve(behind_.size() + 1);
+  return std::make_shared<freed_behind>(runtime_, chunks_.size());
+}
+
+void growing_pool::free_copies(std::shared_ptr<freed_behind> behind) noexcept {
+  std::size_t left_bytes = 0;
+  for (auto& [offset, each] : chunks_) {
+    if (!each.copy) continue;
+    if (has_viewed_copy(each)) {
+      left_bytes += each.size_bytes;
+      continue;
+    }
+    behind->take(std::move(*each.copy));
+    each.copy.reset();
+  }
+  if (!behind->empty()) {
+    behind_.push_back(behind);
+    freed_behind::begin(behind);
+  }
+  const std::lock_guard lock(mutex_);
+  saved_bytes_ = left_bytes;
+}
+
+void growing_pool::wait_behind(undo_report& report) {
+  for (const auto& work : behind_)
+    std::ignore = work->wait_until(std::chrono::steady_clock::time_point::max());
+  report_behind(report);
+}
+
+/// What has ended: adds what could not be freed to the report.
+void growing_pool::report_behind(undo_report& report) {
+  for (auto at = behind_.begin(); at != behind_.end();) {
+    if ((*at)->wait_until(std::chrono::steady_clock::time_point::min())) {
+      (*at)->report_into(report);
+      at = behind_.erase(at);
+    } else {
+      ++at;
+    }
+  }
 }
 
 }  // namespace hipplan

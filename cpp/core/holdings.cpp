@@ -65,6 +65,28 @@ snapshot_ptr holdings::current() const {
   return current_;
 }
 
+std::size_t holdings::spare_bytes() const {
+  const auto lock = state_->locked();
+  std::size_t sum = 0;
+  for (const auto* const owner : spares_.owners) {
+    const auto* const memory = std::get_if<allocation>(&owner->what);
+    if (memory && !memory->empty()) sum += memory->size_bytes();
+  }
+  return sum;
+}
+
+bool holdings::take_spare(allocation& wanted) noexcept {
+  auto& all = spares_.owners;
+  const auto at = std::ranges::find_if(all.rbegin(), all.rend(), [&](const held* owner) {
+    return std::get<allocation>(owner->what).is_like(wanted);
+  });
+  if (at == all.rend()) return false;
+  wanted.take(std::move(std::get<allocation>((*at)->what)));
+  (*at)->clear();
+  all.erase(std::next(at).base());
+  return true;
+}
+
 std::vector<leased> holdings::close(bool force) {
   if (state_->in_forked_child()) {
     closed_ = true;
@@ -86,6 +108,7 @@ std::vector<leased> holdings::retire_all(retired::spared spared, bool force) {
   if (!in_use.empty() && !force) return in_use;
   retired_->spare_locked(spared);
   retired_->add_last_locked(std::move(all));
+  retired_->add_last_locked(std::exchange(spares_, {}));
   return in_use;
 }
 

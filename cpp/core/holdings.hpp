@@ -29,6 +29,8 @@ class holdings {
   [[nodiscard]] bool is_closed() const noexcept { return closed_; }
   /// Whether an object could not be restored.
   [[nodiscard]] bool is_damaged() const noexcept { return state_->damaged; }
+  /// Bytes of the memory that no object has, and that changes keep for the next ones.
+  [[nodiscard]] std::size_t spare_bytes() const;
 
   /// Retires everything, after rolling back an undecided change. If there are leases, returns them and
   /// retires nothing. force: retires everything else. In a forked child nothing is retired.
@@ -36,6 +38,9 @@ class holdings {
 
  private:
   friend class change;
+  /// Fills an empty allocation with spare memory; false where there is none like it. For a caller that holds
+  /// the layout's mutex.
+  [[nodiscard]] bool take_spare(allocation& wanted) noexcept;
   /// Retires the current snapshot, to be freed after what is retired already. For a caller that holds the
   /// layout's mutex. If there are leases and not `force`, returns them and changes nothing. Throws
   /// std::bad_alloc, and changes nothing then.
@@ -44,6 +49,7 @@ class holdings {
   layout_state_ptr state_;
   std::shared_ptr<retired> retired_;
   snapshot_ptr current_;
+  retirement spares_;  ///< allocations without a name in the layout, which the next ones like them take
   std::atomic<change*> change_{nullptr};  ///< the undecided change; written under the layout's mutex
   std::uint64_t made_count_ = 0;          ///< objects made so far
   std::atomic<bool> closed_{false};

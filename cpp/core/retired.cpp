@@ -83,7 +83,13 @@ waiting_list& list() {
 
 }  // namespace
 
-retired::~retired() { free_all(); }
+retired::~retired() {
+  free_all();
+  if (!state_->runtime->may_call()) return;
+  for (const auto& work : behind_) {
+    if (work->wait_until(std::chrono::steady_clock::time_point::max())) work->log_failures();
+  }
+}
 
 void retired::free_all() noexcept {
   if (!state_->runtime->may_call() || !any()) return;
@@ -283,7 +289,36 @@ std::vector<described> retired::contents() const {
       }
     }
   }
+  for (const auto& work : behind_) out.insert(out.end(), work->contents().begin(), work->contents().end());
   std::ranges::sort(out, {}, &described::made);
+  return out;
+}
+
+std::vector<std::shared_ptr<freed_behind>> retired::works_behind() const {
+  if (state_->in_forked_child()) return {};
+  const std::lock_guard lock(state_->mutex);
+  return behind_;
+}
+
+bool retired::wait_behind(std::chrono::steady_clock::time_point until) const {
+  return std::ranges::all_of(works_behind(), [&](const auto& work) { return work->wait_until(until); });
+}
+
+void retired::report_behind(undo_report& report) {
+  for (const auto& work : works_behind()) {
+    if (!work->wait_until(std::chrono::steady_clock::time_point::min())) continue;
+    const std::lock_guard lock(state_->mutex);
+    const auto at = std::ranges::find(behind_, work);
+    if (at == behind_.end()) continue;  // another thread was quicker
+    work->report_into(report);
+    behind_.erase(at);
+  }
+}
+
+std::vector<described> retired::behind() const {
+  std::vector<described> out;
+  for (const auto& work : works_behind())
+    out.insert(out.end(), work->contents().begin(), work->contents().end());
   return out;
 }
 
@@ -294,6 +329,7 @@ void retired::abandon() noexcept {
     for (auto& part : *some) never_destroy(std::move(part));
     some->clear();
   }
+  behind_.clear();
 }
 
 // NOLINTNEXTLINE(bugprone-exception-escape): a visited owner is never valueless

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "deadline.hpp"
+#include "freed_behind.hpp"
 #include "hip/error.hpp"
 #include "leases.hpp"
 #include "snapshot.hpp"
@@ -95,8 +96,13 @@ class retired {
   [[nodiscard]] devices to_wait_for() const;
 
   // For a caller that holds the layout's mutex.
-  /// Makes room, so that none of the next three allocates.
-  void make_room_locked() { lists_.going.reserve(lists_.going.size() + 3); }
+  /// Makes room, so that none of the next four allocates.
+  void make_room_locked() {
+    lists_.going.reserve(lists_.going.size() + 5);
+    behind_.reserve(behind_.size() + 1);
+  }
+  /// Adds what is freed behind the caller.
+  void add_behind_locked(std::shared_ptr<freed_behind> more) noexcept { behind_.push_back(std::move(more)); }
   /// Adds objects to free before all others. Owners that are all empty are not added: they need no wait for a
   /// device.
   void add_locked(retirement&& more) noexcept;
@@ -120,10 +126,17 @@ class retired {
   [[nodiscard]] bool has_freeable() const;
   /// Whether some of them wait for leases that still exist.
   [[nodiscard]] bool waits_for_views() const;
+  /// Waits for what is freed behind the caller. Returns false at the time limit.
+  [[nodiscard]] bool wait_behind(std::chrono::steady_clock::time_point until) const;
+  /// Adds what could not be freed to a report, once: of all that has ended. Throws std::bad_alloc, and loses
+  /// nothing then.
+  void report_behind(undo_report& report);
+  /// What is freed behind the caller and was not reported yet.
+  [[nodiscard]] std::vector<described> behind() const;
   /// Frees at least one object, then more until the deadline. Returns false when nothing more can be freed
   /// now.
   bool free_some(undo_report& report, std::chrono::steady_clock::time_point until);
-  /// The objects that are not freed yet.
+  /// The objects that are not freed yet, and what is freed behind the caller and was not reported yet.
   [[nodiscard]] std::vector<described> contents() const;
   /// The same, with each object in the leak log: there is no memory to free it.
   void keep_all() noexcept;
@@ -143,6 +156,7 @@ class retired {
   /// the very first needs more.
   bool free_plain(std::span<held* const> owners, std::size_t& done, undo_report& report, deadline& stop);
   void choose(undo_report& report);
+  [[nodiscard]] std::vector<std::shared_ptr<freed_behind>> works_behind() const;
 
   layout_state_ptr state_;
   std::shared_ptr<lease_book> leases_;
@@ -152,6 +166,7 @@ class retired {
     std::vector<retirement> kept;   ///< waiting for leases
   };
   lists lists_;
+  std::vector<std::shared_ptr<freed_behind>> behind_;
   spared spared_ = spared::nothing;
 };
 

@@ -134,6 +134,11 @@ class ResolvedRegion(NamedTuple):
         return self.of_gpus or tuple(device for device in self.devices if not is_host(device))
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """Its devices, and the host where it overflows there."""
+        return self.devices if self.spec.overflow is None else (*self.devices, self.spec.overflow)
+
+    @property
     def differs(self) -> bool:
         """Whether the access depends on the device that holds the memory."""
         return OWNER in (self.spec.access or {})

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hipplan.layout import remapping, sleeping, update
+from hipplan.layout import overflow, remapping, sleeping, update
 from hipplan.layout.holding import Holding
 from hipplan.layout.of_rank import InGroup
 from hipplan.layout.options import OnBytes, OnStep, Options
@@ -68,9 +68,12 @@ class ChangesInPlace(HasPools, InGroup):
         name: of one, or a pattern such as "kv.*": all of them grow, or none. by, to: bytes, or text such as "16GiB";
         rounded up to whole chunks, or to the granularity. A region grows inside its reserved addresses, and its tensors
         with -1 in their shape grow too: use layout[name] again to see them. A reservation gets memory like its last
-        mapping's, and more addresses directly after it if it is full. Raises ApplyError: HP420 there is no room, or it
+        mapping's, and more addresses directly after it if it is full. A region with `overflow: host` gets memory of the
+        host for what its device has no room for. Raises ApplyError: HP420 there is no room, or it
         failed and was rolled back.
         """
+        if overflow.overflows(self._holding.state.program, name):
+            return overflow.grow(self._holding, name, by, to)
         return update.grow(self._holding, name, by, to)
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
@@ -83,14 +86,22 @@ class ChangesInPlace(HasPools, InGroup):
         return update.shrink(self._holding, name, by, to)
 
     def remap(
-        self, name: str, *, part: Part | None = None, device: str | None = None, keep_bytes: bool = True
+        self,
+        name: str,
+        *,
+        part: Part | None = None,
+        device: str | None = None,
+        keep_bytes: bool = True,
+        retain: bool = False,
     ) -> Difference:
         """Replaces the memory at the same addresses: of a region, a reservation, one mapping, or an allocation.
 
         name: of one, or a pattern such as "kv.*": all of them are replaced, or none. part: only these bytes of each
         region or reservation: "8GiB..16GiB", slice(0, 4096) or (0, "2MiB"); whole chunks or mappings. device: the new
         memory's device, or "host", where devices use it at its addresses: their views and graphs stay. Default: the old
-        one. keep_bytes: copies the bytes; otherwise they are undefined. Access stays unchanged; if the plan says
+        one. keep_bytes: copies the bytes; otherwise they are undefined. retain: the layout keeps the host's memory that
+        goes, until the next remap to a GPU or wake() without it: the next move to the host then makes none. Access
+        stays unchanged; if the plan says
         `owner`, that is then the new device. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
         imported or not whole chunks, or it failed and was rolled back; HP440; LayoutInUse (HP409) while views exist;
         MachineError (HP303, HP309); LeakError.
@@ -98,7 +109,9 @@ class ChangesInPlace(HasPools, InGroup):
         self._holding.require_open()
         try:
             with self._holding.turn.taken():
-                return remapping.remap(self._holding, name, part=part, device=device, keep_bytes=keep_bytes)
+                return remapping.remap(
+                    self._holding, name, part=part, device=device, keep_bytes=keep_bytes, retain=retain
+                )
         finally:
             self._renew_pools()
 
@@ -118,7 +131,8 @@ class ChangesInPlace(HasPools, InGroup):
 
         names: names and patterns, such as "kv.*"; default: everything that is awake and can sleep, which the result
         lists. to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file, which only
-        this user may open. unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
+        this user may open; "mapped": the memory moves to the host and stays in use at its addresses, as by remap().
+        unchanged: names whose bytes still equal the copy that wake(retain=True) kept: they are not
         copied again. checksum: whether a checksum of the copy is stored, which wake() compares; None: that of a file.
         force: keeps views and captured graphs; using them faults the GPU until wake(). Names and tags of pools for
         PyTorch sleep, too, to "host" or "drop"; their tensors stay, and no view or callback counts there (HP409: a
@@ -144,10 +158,12 @@ class ChangesInPlace(HasPools, InGroup):
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
         """Undoes sleep(): new memory at the same addresses, with the same access and the saved bytes.
 
-        names: names and patterns; default: everything that is asleep. retain: keeps the copies, files too, for the next
-        sleep. Memory that was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no
+        names: names and patterns; default: everything that is asleep. retain: keeps the copies, files too, and the
+        host's memory that was mapped, for the next sleep. What was mapped wakes in a change of its own, after the
+        others. Memory that was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no
         such object (HP420), no room (HP442), a copy that has changed (HP443, HP416), or it failed and was rolled back;
-        then it is still asleep. LeakError: it is awake, but an object could not be released.
+        then it is still asleep. LeakError: it is awake, but an object could not be released. Copies are freed behind
+        the caller: what fails there is logged by the next change, or raised by close().
         """
         self._holding.require_open()
         program = self._holding.state.program
@@ -168,9 +184,14 @@ class ChangesInPlace(HasPools, InGroup):
 
     @property
     def asleep(self) -> dict[str, str]:
-        """Name of a sleeping region, pool or allocation -> where its bytes are: host, drop or file."""
+        """Name of a sleeping region, pool or allocation -> where its bytes are: host, drop, file or mapped."""
         pools = {pool.region: pool.asleep_in for pool in self._holding.pools if pool.asleep_in}
         return sleeping.asleep(self._holding.state.program) | pools
+
+    @property
+    def retained(self) -> int:
+        """Bytes of host memory that remap() or wake() has kept with `retain`, and that nothing uses."""
+        return self._holding.native.spare_bytes
 
     def seal(self, name: str) -> Difference:
         """Makes a region, a reservation or one mapping read-only, or all that a pattern means, and reads that back.

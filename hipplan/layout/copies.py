@@ -57,7 +57,8 @@ class Copies:
         written = {step.file for step in change.contents if isinstance(step, Save)}
         read = {file for step in change.contents if isinstance(step, LoadFiles) for file in step.files}
         relied_on = {backup.place: name for name, backup in old.backups.items() if backup.place in read}
-        fallen_asleep = {name: backup for name, backup in new.backups.items() if name in new.asleep.keys() - old.asleep}
+        asleep_now = new.asleep.keys() - old.asleep
+        fallen_asleep = {name: backup for name, backup in new.backups.items() if name in asleep_now}
         in_files = {backup.place: name for name, backup in fallen_asleep.items() if backup.to == FILE}
         unchanged = {place: name for place, name in in_files.items() if place not in written}
         for place, name in relied_on.items():

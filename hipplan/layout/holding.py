@@ -225,7 +225,7 @@ class Holding:
             raise LayoutInUse(self.under_way.explained(in_use(holders, hint)))
         self.state.copies.files.clear()  # they stay, but nothing reads them any more
         freed = [pool.close() for pool in self.pools]  # first: their chunks are in ranges of the layout
-        undone = free_retired(self.native.retired, self.record)
+        undone = free_retired(self.native.retired, self.record, waits_behind=True)
         for more in freed:
             undone = more.and_then(undone)
         return undone

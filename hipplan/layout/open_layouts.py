@@ -9,7 +9,7 @@ import weakref
 from typing import Protocol
 
 from hipplan import _core
-from hipplan.layout.undo import free_waiting, hurry, report_leaks
+from hipplan.layout.undo import free_waiting, hurry, report_leaks, wait_until_freed
 
 log = logging.getLogger("hipplan")
 
@@ -61,6 +61,7 @@ def _close_all() -> None:
         for layout in list(_open):
             _close(layout)
         free_waiting()
+        wait_until_freed()
         report_leaks(_core.take_leaks())
     finally:
         _core.shutdown()

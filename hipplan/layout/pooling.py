@@ -14,10 +14,10 @@ from hipplan.layout.mempool import Threads
 from hipplan.layout.sleeping import ABLE, KEPT_WITH_ITS_RANGE, Names, keeps_memory, listed
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.undo import Undone, log_failures
-from hipplan.layout.usage import Usage
+from hipplan.layout.usage import Usage, regions_of
 from hipplan.program import patterns
 from hipplan.program.alterations import cannot_sleep
-from hipplan.program.sleeping import KINDS
+from hipplan.program.sleepers import KINDS
 from hipplan.program.tags import pools_in, tag_of, tagged
 
 log = logging.getLogger("hipplan")
@@ -79,8 +79,12 @@ class HasPools:
             return next((copy for copy in copies if copy is not None), None)
 
     def usage(self) -> Usage:
-        """Reserved, mapped and used bytes of the pools with a tag: print() shows a table, as_dict() is for JSON."""
-        return Usage(self._growing(region).usage for region in pools_in(self._holding.state.program))
+        """Reserved, mapped and used bytes of the pools with a tag, and where the chunks of regions on the host are:
+        print() shows tables, as_dict() is for JSON."""
+        program = self._holding.state.program
+        usage = Usage(self._growing(region).usage for region in pools_in(program))
+        usage.regions, usage.retained = regions_of(program), self._holding.native.spare_bytes
+        return usage
 
     def trim(self, names: str | Iterable[str] | None = None) -> int:
         """Frees the memory of pools with a tag that no tensor needs; returns how many bytes.

@@ -14,11 +14,13 @@ from hipplan.program.difference import Difference
 from hipplan.program.sleeping_bytes import plan_name_of
 
 
-def remap(holding: Holding, name: str, *, part: Part | None, device: str | None, keep_bytes: bool) -> Difference:
+def remap(
+    holding: Holding, name: str, *, part: Part | None, device: str | None, keep_bytes: bool, retain: bool
+) -> Difference:
     """layout.remap()."""
 
     def find_change(state: State, _: update.Meet) -> Difference:
-        change = remake.remapped(state.program, name, part=part, device=device, keep_bytes=keep_bytes)
+        change = remake.remapped(state.program, name, part=part, device=device, keep_bytes=keep_bytes, retain=retain)
         if device is not None and is_host(device):
             require_host_memory(change)
             if memory := kept_with_its_range(holding, state, change):

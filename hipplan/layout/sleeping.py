@@ -21,11 +21,12 @@ from hipplan.layout.holding import Holding
 from hipplan.layout.options import OnBytes, Options
 from hipplan.layout.probe import frees_at_once
 from hipplan.layout.state import State
+from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.family import family_of
 from hipplan.plain import called
-from hipplan.program import patterns, peak, sleeping, steps
+from hipplan.program import away, patterns, peak, sleepers, sleeping, steps
 from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, refuse_asleep
-from hipplan.program.backups import DROP, FILE, HOST
+from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
@@ -66,8 +67,11 @@ def sleep(
     program = holding.state.program
     given, unchanged = listed(names), listed(how.unchanged)
     kind, file = _place(how.to)
-    wanted = sleeping.able(program, kind) if names is ABLE else patterns.chosen(program, given, *sleeping.KINDS)
-    same = patterns.chosen(program, unchanged, *sleeping.KINDS)
+    if kind == MAPPED and (unchanged or how.checksum):
+        what = "unchanged" if unchanged else "checksum"
+        raise refuse(f"{what}= is about a copy, and memory that stays mapped has none", hint=f"leave {what} out")
+    wanted = sleepers.able(program, kind) if names is ABLE else patterns.chosen(program, given, *sleepers.KINDS)
+    same = patterns.chosen(program, unchanged, *sleepers.KINDS)
     checked = kind == FILE if how.checksum is None else how.checksum
     notified: list[State] = []
 
@@ -90,7 +94,7 @@ def sleep(
     try:
         return update.change(holding, "sleep", find_change, options=Options(on_bytes=on_bytes, force=how.force))
     except BaseException as error:
-        if not any(holding.state.program.sleeps(name) for name in wanted):
+        if not any(_sleeps(holding.state.program, name) for name in wanted):
             holding.on_map.pop(wanted, None)
             if notified and on_map is not None:
                 _call_despite_failure(on_map, wanted)
@@ -106,11 +110,11 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
 
     Raises ValueError, TypeError, ApplyError.
     """
-    if to in (HOST, DROP):
+    if to in (HOST, DROP, MAPPED):
         return str(to), ""
     if not (path := os.fsdecode(to)):
-        raise ValueError("to is 'host', 'drop' or the path of a file")
-    if "/" not in path and (meant := suggest(path, (HOST, DROP))):
+        raise ValueError("to is 'host', 'mapped', 'drop' or the path of a file")
+    if "/" not in path and (meant := suggest(path, (HOST, MAPPED, DROP))):
         raise refuse(f"sleep cannot put bytes to '{path}'", hint=f"{meant} A file of that name is ./{path}")
     if path.endswith((".npy", ".safetensors", ".index.json")):
         raise refuse(f"{path} would hold raw bytes, but its extension names another format", hint="name it .bin")
@@ -123,17 +127,33 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
 
 def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnBytes | None) -> Difference:
     """layout.wake()."""
-    wanted = None if names is None else patterns.chosen(holding.state.program, listed(names), *sleeping.KINDS)
+    wanted = None if names is None else patterns.chosen(holding.state.program, listed(names), *sleepers.KINDS)
 
-    def find_change(state: State, _: update.Meet) -> Difference:
+    def wakes(state: State, _: update.Meet) -> Difference:
         difference = sleeping.wakes_up(state.program, wanted, retain=retain)
         _require_room(state, difference)
         return difference
 
+    def comes_home(state: State, _: update.Meet) -> Difference:
+        difference = away.comes_home(state.program, sleepers.units_away(state.program, wanted), retain=retain)
+        _require_room(state, difference)
+        return difference
+
     try:
-        return update.change(holding, "wake", find_change, options=Options(on_bytes=on_bytes))
+        program = holding.state.program
+        is_mapped = bool(sleepers.units_away(program, wanted))
+        changes = [comes_home] if is_mapped else [wakes]
+        if is_mapped and sleepers.units_asleep(program, wanted):
+            changes = [wakes, comes_home]
+        options = Options(on_bytes=on_bytes)
+        done = [update.change(holding, "wake", find_change, options=options) for find_change in changes]
+        return done[0]
     finally:
         _call_on_map(holding)
+
+
+def _sleeps(program: Program, name: str) -> bool:
+    return program.sleeps(name) or program.is_away(name)
 
 
 def asleep(program: Program) -> dict[str, str]:
@@ -142,7 +162,9 @@ def asleep(program: Program) -> dict[str, str]:
     names = (
         name for name, kind in sleeping_resources if kind == "region" or (kind == "allocation" and "#" not in name)
     )
-    return {name: program.asleep[name] for name in names}
+    return {name: program.asleep[name] for name in names} | {
+        plan_name_of(program, memory): MAPPED for memory in program.away
+    }
 
 
 def require_awake(program: Program, names: Iterable[str]) -> None:
@@ -172,7 +194,7 @@ def listed(names: Names) -> tuple[str, ...]:
 def _call_on_map(holding: Holding) -> None:
     """Calls the on_map of sleep() for memory that is restored."""
     for wanted, on_map in list(holding.on_map.items()):
-        if not any(holding.state.program.sleeps(name) for name in wanted):
+        if not any(_sleeps(holding.state.program, name) for name in wanted):
             del holding.on_map[wanted]
             if holding.state.resources.keys() >= {*wanted}:  # else an update took something away
                 on_map(wanted)
@@ -222,12 +244,18 @@ def _require_writable(change: Difference) -> None:
 
 
 def require_host_memory(change: Difference) -> None:
-    """HP303."""
+    """HP303. Where host memory is made, waits for that which is being freed, and raises what a signal raises."""
+    if any(isinstance(step, steps.CreatePinnedBuffer) or _is_on_host(step) for step in change.additions):
+        wait_until_freed()
     findings = Findings()
     if change.old.measured is not None:
         peak.check(change, change.old.measured, findings)
     if findings.errors:
         raise MachineError(findings.all)
+
+
+def _is_on_host(step: steps.Step) -> bool:
+    return isinstance(step, steps.CreateAllocation) and step.location != "device"
 
 
 def _require_freed_at_once(holding: Holding, state: State, change: Difference) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ from hipplan.layout.together import PlacesTaken, Together, decide_together, in_o
 from hipplan.layout.undo import Undone, free_retired, report_leaks, retried_text, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
 from hipplan.program.alterations import TakeOut
+from hipplan.program.backups import is_backup
 from hipplan.program.content_steps import check_files
 from hipplan.program.difference import Difference
 from hipplan.program.openings import rights_to_read_back
@@ -226,7 +227,11 @@ class Transaction:
             rows = _core.Rows([row for part in parts for row in made.rows(part)])
             same, renewed, kept = change.kept_slots()
             kept += made.kept
-            self._change = _core.Change(holdings, rows, slots, made.extra, same, renewed, kept, timed)
+            self._change = _core.Change(
+                holdings, rows, slots, made.extra, same, renewed, kept,
+                behind=self._slots_of(step for step in change.gone if is_backup(step)),
+                spared=self._slots_of(change.spared), frees_spares=change.retain is False, timed=timed,
+            )  # fmt: skip
         else:
             rows = native_rows(change.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
@@ -237,6 +242,10 @@ class Transaction:
             self._bound = bound((*change.links, *change.additions), self._bindings, self.old, gone)
             self._change.bind(self._bound)
         return rows
+
+    def _slots_of(self, gone: Iterable[Step]) -> list[int]:
+        """The slots that objects had."""
+        return [self.old.program.slots[step.name] for step in gone]
 
     def _advance(self, steps: Sequence[Step], gives_up: float = math.inf) -> None:
         """Runs the rows of these steps, which are the next. gives_up: when a search for an address ends."""

@@ -156,17 +156,18 @@ def _for_all(failures: list[Failure]) -> Diagnostic:
     return Diagnostic("HP410", summary, why=why, hint=hint, notes=(first.driver, names))
 
 
-def free_retired(retired: _core.Retired, record: UndoRecord | None = None) -> Undone:
+def free_retired(retired: _core.Retired, record: UndoRecord | None = None, *, waits_behind: bool = False) -> Undone:
     """Frees retired objects, except those with views. Driver errors are in the result, never raised.
 
-    An exception of a signal during the wait is in the result, too.
+    waits_behind: also for what is freed behind the caller, and reports what failed there. An exception of a signal
+    during the wait is in the result, too.
     """
-    if not retired.any:
+    if not retired.any and not (waits_behind and retired.behind):
         return NOTHING
     began = monotonic_ns()
     owned = retired.contents() if record else []
     report = _core.UndoReport()
-    work = _core.UndoRun(retired, patience())
+    work = _core.UndoRun(retired, patience(), waits_behind)
     undone = _undone(work, report, work.run(report, _on_busy, _on_interrupt))
     if record:
         record.undone(owned, retired.contents(), undone, began)
@@ -185,6 +186,26 @@ def _undone(work: _core.UndoRun, report: _core.UndoReport, interrupt: BaseExcept
     failures += _failures_in(report)
     kept = tuple(report.kept)
     return Undone(report.freed, tuple(failures), kept, report.restored, work.retried, interrupt=interrupt)
+
+
+def log_behind(retired: _core.Retired, record: UndoRecord | None) -> None:
+    """Logs what could not be freed behind the caller of an earlier change, and records it."""
+    if not (owned := retired.behind):
+        return
+    began, report = monotonic_ns(), _core.UndoReport()
+    retired.report_behind(report)
+    left = retired.behind
+    undone = undone_of(report)
+    log_failures(undone)
+    if record is not None and len(left) < len(owned):
+        count = len(owned) - len(left) - len(undone.failures)
+        record.undone(owned, left, replace(undone, count=count), began)
+
+
+def wait_until_freed() -> None:
+    """Waits for everything that this process frees behind a caller. Raises what a signal raises."""
+    while not _core.wait_until_freed(_LOOK_S):
+        pass
 
 
 def undone_of(report: _core.UndoReport) -> Undone:

@@ -14,7 +14,7 @@ from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import Transaction
-from hipplan.layout.undo import free_retired, log_failures
+from hipplan.layout.undo import free_retired, log_behind, log_failures
 from hipplan.program import consent, contents, extend, patterns, peak, pieces, resize, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
@@ -148,6 +148,7 @@ def _require_at_rest(holding: Holding) -> None:
         log_failures(undone)
         if undone.interrupt is not None:
             raise undone.interrupt
+    log_behind(holdings.retired, holding.record)
     if holdings.damaged:
         raise refuse("the layout is damaged: an earlier change could not be undone", hint="close it")
 

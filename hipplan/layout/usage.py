@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
+from hipplan.language.host import is_host
+from hipplan.program.program import Program
 from hipplan.units import format_size
 
 
@@ -31,14 +34,30 @@ class PoolUsage:
     """What PyTorch has allocated, in numbers."""
 
 
-class Usage(tuple[PoolUsage, ...]):
-    """What layout.usage() returns: print() shows a table, as_dict() is for JSON."""
+@dataclass(frozen=True, slots=True)
+class RegionUsage:
+    """Of a region that is on the host in part, or that may be."""
 
-    __slots__ = ()
+    region: str
+    chunks: tuple[str, ...]
+    """Where each chunk is, in the order of addresses: a device of the plan, or the host."""
+    bytes: dict[str, int]
+    """The same in bytes."""
+
+
+class Usage(tuple[PoolUsage, ...]):
+    """What layout.usage() returns, all pools: print() shows tables, as_dict() is for JSON."""
+
+    regions: tuple[RegionUsage, ...] = ()
+    """The regions that have memory on the host, or that may get some: `overflow: host`."""
+    retained: int = 0
+    """Bytes of the host that are kept for the next move there."""
 
     def as_dict(self) -> dict[str, Any]:
-        """All pools, and the sums by tag."""
-        return {"pools": [asdict(pool) for pool in self], "tags": self.by_tag()}
+        """All pools, the sums by tag, and the regions on the host."""
+        regions = [asdict(region) for region in self.regions]
+        return {"pools": [asdict(pool) for pool in self], "tags": self.by_tag(), "regions": regions,
+                "retained": self.retained}  # fmt: skip
 
     def by_tag(self) -> dict[str, dict[str, int]]:
         """Tag -> reserved, mapped, used and saved bytes on all devices."""
@@ -50,16 +69,39 @@ class Usage(tuple[PoolUsage, ...]):
         return sums
 
     def __str__(self) -> str:
-        if not self:
-            return "the layout has no pools with a tag"
-        rows = [_HEADS, *(_row(pool) for pool in self)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-        lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-        return "\n".join(lines)
+        tables = [_table([_HEADS, *map(_row, self)])] * bool(self)
+        tables += [_table([("region", "chunks", "bytes"), *map(_region_row, self.regions)])] * bool(self.regions)
+        tables += [f"kept for the next move to the host: {format_size(self.retained)}"] * bool(self.retained)
+        return "\n\n".join(tables) or "the layout has no pools with a tag"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def regions_of(program: Program) -> tuple[RegionUsage, ...]:
+    """Of a program."""
+    out = []
+    for name, placed in program.regions.items():
+        if placed.region.spec.overflow or any(map(is_host, placed.holders)):
+            sums = dict.fromkeys(placed.holders, 0)
+            for device, size in placed.chunks:
+                sums[device] += size
+            out.append(RegionUsage(name, tuple(device for device, _ in placed.chunks), sums))
+    return tuple(out)
 
 
 _SUMMED = ("reserved", "mapped", "used", "saved")
 _HEADS = ("tag", "region", "device", "state", *_SUMMED, "blocks")
+
+
+def _region_row(usage: RegionUsage) -> Sequence[str]:
+    """Runs of chunks in one place are one word: gpu.0 x 4, host x 2."""
+    runs = [(device, len([*alike])) for device, alike in groupby(usage.chunks)]
+    chunks = ", ".join(f"{device} x {count}" for device, count in runs)
+    return usage.region, chunks, ", ".join(f"{device} {format_size(size)}" for device, size in usage.bytes.items())
 
 
 def _row(pool: PoolUsage) -> Sequence[str]:

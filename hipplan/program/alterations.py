@@ -112,6 +112,10 @@ def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
     return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
 
 
+MAPPED_ON_HOST = "its memory is on the host until it wakes"
+"""HP441: why memory that sleeps there, still mapped, cannot be changed."""
+
+
 def refuse_asleep(name: str, why: str = "") -> ApplyError:
     """HP441: an object was used whose memory sleeps."""
     why = why or "its memory was freed; only its addresses are kept"

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 
 from hipplan.program.steps import CreatePinnedBuffer, Step
 
-HOST, DROP, FILE = "host", "drop", "file"
-"""In pinned memory of the host; not kept at all; in a file."""
+HOST, DROP, FILE, MAPPED = "host", "drop", "file", "mapped"
+"""In pinned memory of the host; not kept at all; in a file; on the host at the same addresses, without a copy."""
 
-WHERE = {HOST: "in pinned host memory", DROP: "dropped", FILE: "in a file"}
+WHERE = {
+    HOST: "in pinned host memory",
+    DROP: "dropped",
+    FILE: "in a file",
+    MAPPED: "on the host, still mapped",
+}
 
 _PINNED = "#asleep."
 """Prefix of the names of the pinned memory. No name in a plan begins so."""

@@ -114,6 +114,9 @@ class Change:
     """What the change is about, if that is not everything."""
     keeps_views: bool = False
     """Memory is made again where devices may use it as before: their views of it stay, and only the CPU's go."""
+    retain: bool | None = None
+    """Of memory of the host that goes: whether the layout keeps it for the next time that some is made. False: it also
+    frees what an earlier change has kept. None: it frees this memory, and no other."""
     saves: bool = False
     """Contents copy memory that is removed: so they come before the changes, and after the devices are idle."""
 
@@ -150,6 +153,14 @@ class Change:
     def takes_out(self) -> bool:
         """Whether a mapping is unmapped before the end."""
         return len(self.gone) > len(self.released)
+
+    @property
+    def spared(self) -> tuple[steps.CreateAllocation, ...]:
+        """The memory that goes from its place, but that the layout keeps."""
+        if not self.retain:
+            return ()
+        made = (step for step in self.gone if isinstance(step, steps.CreateAllocation))
+        return tuple(step for step in made if step.location != "device" and step.shareable == "none")
 
     @property
     def empty(self) -> bool:

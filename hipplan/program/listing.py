@@ -9,7 +9,7 @@ from pathlib import PurePath
 from hipplan.errors import Span
 from hipplan.program import losses, steps
 from hipplan.program.alterations import ChangeAdvice, CopyBytes
-from hipplan.program.backups import DROP, WHERE
+from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change, key_of
 from hipplan.program.content_steps import ContentStep, Copy, Fill, LoadFiles
 from hipplan.program.losses import Loss
@@ -155,6 +155,8 @@ def _line(resource: Resource, was: Resource | None, change: Change, new: _Side, 
         return Line("+", resource.kind, resource.name, _size(resource) + ", sealed" * resource.sealed, span)
     if resource.kind == "tensor":
         sign, what = "~", _moved(was, resource)
+    elif change.old.is_away(was.name) != change.new.is_away(resource.name):
+        sign, what = "~", _mapped_elsewhere(resource, change)
     elif was.asleep or resource.asleep:
         sign, what = "~", _slept(was, resource, change)
     elif _kept(resource, change, new):
@@ -185,6 +187,15 @@ def _slept(was: Resource, now: Resource, change: Change) -> str:
         return f"falls asleep, {_size(now)}, its bytes are {WHERE[now.asleep]}"
     comes_back = was.asleep != DROP or now.name in _filled(change)
     return f"wakes, {_size(now)}, {'with' if comes_back else 'without'} its bytes"
+
+
+def _mapped_elsewhere(now: Resource, change: Change) -> str:
+    """How memory fell asleep on the host, or woke there."""
+    if now.kind == "mapping":
+        return ""
+    if change.new.is_away(now.name):
+        return f"falls asleep, {_size(now)}, its bytes are {WHERE[MAPPED]}"
+    return f"wakes, {_size(now)}, with its bytes"
 
 
 def _chunks_recreated(now: Resource, change: Change) -> tuple[int, int]:

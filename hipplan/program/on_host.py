@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def with_nodes(plan: LoadedPlan, machine: Machine, devices: Mapping[str, int], findings: Findings) -> LoadedPlan:
-    """The plan with a number in place of `near`. HP256, a warning: the node of a GPU is unknown."""
+    """The plan with a number in place of `near`. HP256, a warning: the node of a GPU is unknown; HP309: a release
+    without memory on the host, where a region overflows to it."""
+    for region in plan.objects.regions.values():
+        if region.spec.overflow and (why := lacking(machine, None)):
+            findings.add(Diagnostic("HP309", why, plan.span(*region.path, "overflow"), hint="remove overflow"))
     regions = {
         name: _on_nodes(region, plan, machine, devices, findings) for name, region in plan.objects.regions.items()
     }

@@ -53,7 +53,7 @@ def of_host(plan: LoadedPlan) -> list[OfHost]:
     objects = plan.objects
     specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
     specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.kind != "device"]
-    on_host = [device for region in objects.regions.values() for device in region.devices if is_host(device)]
+    on_host = [place for region in objects.regions.values() for place in region.places if is_host(place)]
     figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
     on_node = any(device != HOST for device in on_host)
     return [*figures, "pages"] if on_node or any(map(_depends_on_pages, specs)) else figures
@@ -327,7 +327,7 @@ class _Rules:
         if self.machine.runtime != "amd":
             return
         for name, region in self.objects.regions.items():
-            if any(map(is_host, region.devices)):
+            if any(map(is_host, region.places)):
                 summary = f"atomics of kernels on '{name}' are unproved where it is on the host"
                 why = "no AMD GPU has been measured yet, and atomics over PCIe depend on the machine"
                 span = self.plan.span(*region.path)

@@ -104,6 +104,8 @@ class Program(InNotebooks):
     """The steps that made the sleeping memory and mappings, and make them again when they wake (sleeping.py)."""
     backups: Mapping[str, Backup] = field(default_factory=dict)
     """Allocation -> the backup of its bytes while it sleeps, or one kept for the next sleep."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """Allocation that sleeps on the host, still mapped -> the device where it wakes (away.py)."""
 
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
@@ -111,7 +113,7 @@ class Program(InNotebooks):
     @cached_property
     def nothing(self) -> Program:
         """The empty program, which is the state before an apply."""
-        return replace(self, steps=(), regions={}, sealed={}, unwritten=frozenset(), sleeping=(), backups={})
+        return replace(self, steps=(), regions={}, sealed={}, unwritten=frozenset(), sleeping=(), backups={}, away={})
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
@@ -168,6 +170,15 @@ class Program(InNotebooks):
         return bool(self.sleeping) and any(
             resource.asleep and name in (resource.name, resource.inside) for resource in self.resources
         )
+
+    def is_away(self, name: str) -> bool:
+        """Whether an object, or something in it, sleeps on the host, still mapped."""
+        return bool(self.away) and name in self._names_away
+
+    @cached_property
+    def _names_away(self) -> frozenset[str]:
+        inside = ((it.name, it.inside, it.memory) for it in self.resources if (it.memory or it.name) in self.away)
+        return frozenset(name for names in inside for name in names if name)
 
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:

@@ -167,6 +167,7 @@ class PlacedRegion:
             access_by_holder=tuple(access.items()) if differ else (),
             attached=attached,
             sealed=sealed,
+            overflow=self.region.spec.overflow is not None,
             held_by=whole,
         )
         for tensor in self.tensors:
@@ -218,10 +219,12 @@ def mapping_of(region: str, chunk: int) -> str:
     return f"{region}[{chunk}]"
 
 
-def resized(region: PlacedRegion, count: int) -> PlacedRegion:
-    """The same region with this many chunks; tensors stay where they are, open ones follow."""
-    there = len(region.chunks)
-    more = tuple(region.chunk_at(number) for number in range(there, count))
+def resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | None = None) -> PlacedRegion:
+    """The same region with this many chunks; tensors stay where they are, open ones follow. elsewhere: new chunks that
+    are not on the device whose turn it is, by number."""
+    there, elsewhere = len(region.chunks), elsewhere or {}
+    placed = ((number, *region.chunk_at(number)) for number in range(there, count))
+    more = tuple((elsewhere.get(number, device), size) for number, device, size in placed)
     chunks = Series(region.chunks).with_more(more) if more else Series(region.chunks).first(count)
     mapped = region.mapped + sum(size for _, size in more) - sum(size for _, size in region.chunks[count:])
     specs = region.region.spec.tensors
@@ -234,7 +237,7 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
         tensors.append(tensor)
     made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
     vars(made)["mapped"] = mapped  # as if it were computed already
-    if "holders" in vars(region) and (more or len(region.holders) == len(region.region.devices)):
+    if not elsewhere and "holders" in vars(region) and (more or len(region.holders) == len(region.region.devices)):
         vars(made)["holders"] = region.holders
     return made
 

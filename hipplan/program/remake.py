@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, MachineError, suggest
 from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
@@ -22,12 +22,13 @@ from hipplan.program.sealing import mappings_of, with_access
 
 
 def remapped(
-    program: Program, name: str, *, device: str | None, keep_bytes: bool, part: Part | None = None
+    program: Program, name: str, *, device: str | None, keep_bytes: bool, part: Part | None = None, retain: bool = False
 ) -> Difference:
     """The change that puts new memory under the addresses of regions, reservations, mappings or allocations.
 
     name: of one, or a pattern. device: where the new memory is; None: where the old is. keep_bytes: copy the bytes.
-    part: only of this part of each region or reservation; the cost does not depend on a region's other chunks. Raises
+    part: only of this part of each region or reservation; the cost does not depend on a region's other chunks. retain:
+    memory of the host that goes is kept for the next time. Raises
     ApplyError (HP420): memory that cannot be recreated, no such device, no such part.
     """
     there, program = program, pieces.as_planned(program)
@@ -42,13 +43,13 @@ def remapped(
         change = renewal(program, made, chosen.steps, now)
     else:
         change = pieces.lead(there, made, allocations)
-    if not keep_bytes:
-        return change
-    moves = device is not None and _stays_in_reach(program, made, chosen.steps)
-    return replace(change, carries=tuple(_carries(change, allocations)), keeps_views=moves)
+    change = replace(change, retain=retain or (None if device is None or is_host(device) else False))
+    moves = device is not None and stays_in_reach(program, made, chosen.steps)
+    carries = carries_of(change, allocations) if keep_bytes else ()
+    return replace(change, carries=tuple(carries), keeps_views=moves)
 
 
-def _stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]) -> bool:
+def stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]) -> bool:
     """Whether memory moves to the host or back, no memory moves to another GPU, and each device keeps its rights."""
     on_host = False
     for step in chosen:
@@ -68,7 +69,7 @@ def _stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step
 
 
 @dataclass
-class _Chosen:
+class Chosen:
     """The memory that is made again."""
 
     steps: Sequence[steps.Step] = ()
@@ -77,9 +78,18 @@ class _Chosen:
     """The numbers of the chunks of each region in it."""
 
 
-def _chosen(program: Program, pattern: str, part: Part | None) -> _Chosen:
+def with_all_of(program: Program, memory: Set[str]) -> Chosen:
+    """These allocations, with all steps of theirs."""
+    numbers = {
+        name: [number for number in range(len(placed.chunks)) if memory_of(name, number) in memory]
+        for name, placed in program.regions.items()
+    }
+    return Chosen([*_steps_of(program, memory)], {name: some for name, some in numbers.items() if some})
+
+
+def _chosen(program: Program, pattern: str, part: Part | None) -> Chosen:
     """What a name or pattern means. Raises as remapped()."""
-    chosen, memory = _Chosen(), set[str]()
+    chosen, memory = Chosen(), set[str]()
     of_chunks: list[steps.Step] = []
     kinds = _RANGES if part is not None else (*_RANGES, "mapping", "allocation")
     for name in patterns.chosen(program, [pattern], *kinds):
@@ -165,26 +175,31 @@ def _allocation(program: Program, name: str) -> set[str]:
     return {name}
 
 
-def _moved(program: Program, chosen: _Chosen, device: str) -> Program:
+def _moved(program: Program, chosen: Chosen, device: str) -> Program:
     """The program with the chosen memory on another device, or on the host."""
-    if is_host(device):
-        place = _Place(*_on_host(program, chosen, device))
-    else:
-        place = _Place(device, _ordinal(program, device), "device")
+    place = on_host(program, chosen, device) if is_host(device) else on_device(program, device)
     regions = {name: _on(program.regions[name], numbers, place.name) for name, numbers in chosen.chunks.items()}
+    return placed_at(program, chosen, {step.name: place for step in chosen.steps}, regions)
+
+
+def placed_at(
+    program: Program, chosen: Chosen, places: Mapping[str, Place], regions: Mapping[str, PlacedRegion], **fields: Any
+) -> Program:
+    """The program with the chosen memory in other places. places: of each allocation. regions: those of the program
+    with it. fields: of the new program."""
     made = [
-        replace(step, device=place.number, location=place.location)
+        replace(step, device=places[step.name].number, location=places[step.name].location)
         if isinstance(step, steps.CreateAllocation)
         else step
         for step in chosen.steps
         if step.makes
     ]
-    there = program.remade(made, regions={**program.regions, **regions})
+    there = program.remade(made, regions={**program.regions, **regions}, **fields)
     owned = dict(_to_owner((program.regions[name], regions[name], numbers) for name, numbers in chosen.chunks.items()))
     return _with_owner(there, owned) if owned else there
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where memory moves to."""
 
     name: str
@@ -194,8 +209,8 @@ class _Place(NamedTuple):
     location: str
 
 
-def _on_host(program: Program, chosen: _Chosen, device: str) -> tuple[str, int, str]:
-    """_Place on the host. Raises ApplyError (HP420), MachineError (HP309)."""
+def on_host(program: Program, chosen: Chosen, device: str) -> Place:
+    """For chosen memory. Raises ApplyError (HP420), MachineError (HP309)."""
     _require_movable(chosen)
     machine = program.measured
     if device == on_node(NEAR):
@@ -209,10 +224,15 @@ def _on_host(program: Program, chosen: _Chosen, device: str) -> tuple[str, int, 
     nodes = [known.node for known in machine.numa_nodes] if machine is not None else []
     if node is not None and nodes and node not in nodes:
         raise refuse(f"there is no NUMA node {node}", hint=f"the machine has {', '.join(map(str, nodes))}")
-    return device, node or 0, "host" if node is None else "host_numa"
+    return Place(device, node or 0, "host" if node is None else "host_numa")
 
 
-def _require_movable(chosen: _Chosen) -> None:
+def on_device(program: Program, device: str) -> Place:
+    """Raises ApplyError (HP420): no such device."""
+    return Place(device, _ordinal(program, device), "device")
+
+
+def _require_movable(chosen: Chosen) -> None:
     """Raises ApplyError (HP420) for memory that only a GPU can have."""
     for step in chosen.steps:
         if isinstance(step, steps.CreateAllocation) and step.rdma:
@@ -278,7 +298,7 @@ def _on(placed: PlacedRegion, numbers: Sequence[int], device: str) -> PlacedRegi
     return replace(there, region=region._replace(devices=(device,), access=access, of_gpus=()))
 
 
-def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
+def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     """The steps that copy the bytes of each allocation. The new memory is mapped at a temporary place for this, and so
     is the old memory, unless it already has a mapping that the copying devices may read."""
     machine = change.new.measured

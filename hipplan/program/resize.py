@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hipplan.language.budget import LIMITS
+from hipplan.language.host import is_host, node_of
 from hipplan.language.model.base import FILL
 from hipplan.program import patterns, steps
-from hipplan.program.alterations import refuse, refuse_asleep
+from hipplan.program.alterations import MAPPED_ON_HOST, refuse, refuse_asleep
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
 from hipplan.units import SizeError, format_size, full_size, parse_size
@@ -21,8 +22,16 @@ CHUNKS_MAX = LIMITS["steps"] // 3
 """Chunks of one region at most, as in a plan: memory, mapping and rights take a step each."""
 
 
-def grown(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """The program with more memory at the end of a region: at least `by` bytes more, or at least `to` in all.
+def grown(
+    program: Program,
+    name: str,
+    *,
+    by: Size | None = None,
+    to: Size | None = None,
+    free: Mapping[str, int] | None = None,
+) -> Program:
+    """The program with more memory at the end of a region: at least `by` bytes more, or at least `to` in all. free: of
+    a region that overflows to the host, bytes that its devices have.
 
     Raises ApplyError (HP420): no room.
     """
@@ -48,7 +57,21 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
             why=f"each chunk of {full_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
             hint="write a larger chunk: into the plan, then apply it again",
         )
-    return _with_chunks(program, resized(region, count))
+    return _with_chunks(program, resized(region, count, _overflowing(region, count, {} if free is None else {**free})))
+
+
+def _overflowing(region: PlacedRegion, count: int, free: dict[str, int]) -> dict[int, str]:
+    """The new chunks that their devices have no room for -> host. free: as of grown()."""
+    out: dict[int, str] = {}
+    if region.region.spec.overflow is None:
+        return out
+    for number in range(len(region.chunks), count):
+        device, size = region.chunk_at(number)
+        free[device] = free.get(device, 0) - size
+        if free[device] < 0:
+            free[device] += size
+            out[number] = region.region.spec.overflow
+    return out
 
 
 def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
@@ -103,6 +126,8 @@ def require(program: Program, name: str, *kinds: str) -> str:
     if kind in kinds:
         if program.sleeps(name):
             raise refuse_asleep(name)
+        if program.is_away(name):
+            raise refuse_asleep(name, MAPPED_ON_HOST)
         _require_no_pool(program, name)
         return kind
     known = [resource.name for resource in program.resources if resource.kind in kinds]
@@ -166,12 +191,19 @@ def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[s
     for number in range(first, len(made.chunks)):
         device, size = made.chunks[number]
         memory, mapping = memory_of(name, number), mapping_of(name, number)
-        ordinal = program.devices.get(device, create.device)
-        yield replace(create, name=memory, device=ordinal, size=size, asked=size)
+        yield replace(create, name=memory, size=size, asked=size, **_where(program, device))
         yield replace(place, name=mapping, allocation=memory, offset=at, size=size, asked=size)
         if given := rights[device]:
             yield steps.SetAccess(name=mapping, rights=given, origin=place.origin)
         at += size
+
+
+def _where(program: Program, device: str) -> dict[str, Any]:
+    """The fields of the step that makes memory of a device, or of the host."""
+    if not is_host(device):
+        return {"device": program.devices[device], "location": "device"}
+    node = node_of(device)
+    return {"device": node or 0, "location": "host" if node is None else "host_numa"}
 
 
 def _first(program: Program, region: PlacedRegion) -> tuple[steps.CreateAllocation, steps.Map]:

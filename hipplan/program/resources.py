@@ -65,13 +65,18 @@ class Resource:
     """Of a tensor: its name in hipplan.files.dtypes."""
     shape: tuple[int, ...] = ()
     """Of a tensor."""
+    overflow: bool = False
+    """A region that grows on the host where its device is full."""
     held_by: tuple[tuple[str, int], ...] = ()
     """(device, bytes) of a region or tensor over several devices."""
 
     def access_text(self, show: Callable[[str], str] = str) -> str:
         """The access of each device, as text. show: how to name a device."""
         text = ", ".join(f"{who}: {right}" for who, right in self._named(show).items()) or "nobody"
-        notes = (self.attached == "rw", "attached: rw"), (self.sealed, "sealed"), (self.asleep, "asleep")
+        notes = (
+            (self.attached == "rw", "attached: rw"), (self.sealed, "sealed"), (self.asleep, "asleep"),
+            (self.overflow, "overflow: host"),
+        )  # fmt: skip
         return ", ".join([text, *(note for applies, note in notes if applies)])
 
     def _named(self, show: Callable[[str], str]) -> dict[str, str]:

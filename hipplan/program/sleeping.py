@@ -11,31 +11,17 @@ from dataclasses import replace
 
 from hipplan.errors import ApplyError
 from hipplan.machines.machine import Machine
-from hipplan.program import contents, patterns, pieces, sealing, steps
-from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
-from hipplan.program.backups import DROP, FILE, HOST, WHERE, Backup, is_backup, pinned_name
+from hipplan.program import away, contents, pieces, sealing, steps
+from hipplan.program.alterations import refuse, refuse_asleep
+from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import Part, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
-from hipplan.program.resize import require_memory
-from hipplan.program.resources import Resource
-from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of, unmovable
+from hipplan.program.sleepers import Units, is_on_device, require_able, units_of
+from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
 from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
-
-Units = Mapping[str, Sequence[str]]
-"""A name that the caller passed -> its allocations."""
-
-KINDS = ("region", "reservation", "mapping", "allocation")
-_WITH_THEIR_ADDRESSES = {
-    "device": "memory of hipMalloc is freed only together with its addresses",
-    "managed": "memory of hipMallocManaged is freed only together with its addresses",
-    "pinned": "it is host memory",
-    "registered": "it is host memory",
-    "stream": "it has no memory",
-    "peer": "it has no memory",
-}
 
 
 def falls_asleep(
@@ -49,23 +35,21 @@ def falls_asleep(
 ) -> Difference:
     """The change after which these sleep. It is empty if they already do.
 
-    names: regions, reservations, mappings or allocations. to: HOST, DROP or FILE, which is called `file`. unchanged:
+    names: regions, reservations, mappings or allocations. to: HOST, DROP, MAPPED or FILE, called `file`. unchanged:
     those of them whose bytes are in the copy that was kept already. checked: the copy gets a checksum.
     Raises ApplyError: no such object (HP420), it cannot sleep (HP440), its bytes are elsewhere (HP441); MachineError.
     """
-    units = _units(program, names)
-    _require_able(program, units)
-    for name, allocations in units.items():
-        asleep = (allocation for allocation in allocations if allocation in program.asleep)
-        other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
-        if other:
-            raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
+    units = units_of(program, names)
+    require_able(program, units, to)
+    _require_nowhere_else(program, units, to, file)
+    if to == MAPPED:
+        return _goes_away(program, units)
     units = {
         name: [allocation for allocation in memory if allocation not in program.asleep]
         for name, memory in units.items()
     }
     memory = dict.fromkeys(name for allocations in units.values() for name in allocations)
-    same = {name for allocations in _units(program, unchanged).values() for name in allocations}
+    same = {name for allocations in units_of(program, unchanged).values() for name in allocations}
     moved = {} if to == DROP else movable(program, memory)
     if to == FILE:
         moved = _in_the_order_of(program.backups, moved, file)
@@ -99,14 +83,31 @@ def falls_asleep(
     return replace(change, contents=filled, saves=bool(filled))
 
 
+def _require_nowhere_else(program: Program, units: Units, to: str, file: str) -> None:
+    """Raises ApplyError (HP441): some of it sleeps, and its bytes are in another place."""
+    for name, allocations in units.items():
+        asleep = (allocation for allocation in allocations if allocation in program.asleep)
+        other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
+        if other:
+            raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
+
+
+def _goes_away(program: Program, units: Units) -> Difference:
+    """The change after which the memory that is on devices is on the host, still mapped."""
+    made = {step.name: step for step in pieces.as_planned(program).steps if step.makes == "allocation"}
+    memory = {name for memory in units.values() for name in memory if is_on_device(made.get(name))}
+    return away.goes_away(program, memory)
+
+
 def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bool = False) -> Difference:
     """The change after which these are awake. names None: everything that sleeps.
 
-    retain: the copies stay. Raises ApplyError (HP420), MachineError (HP309).
+    retain: the copies stay. Memory that sleeps on the host, still mapped, is not among these (away.py). Raises
+    ApplyError (HP420), MachineError (HP309).
     """
     asleep = sleeping_memory(program.sleeping)
     wanted = (
-        None if names is None else {name for allocations in _units(program, names).values() for name in allocations}
+        None if names is None else {name for allocations in units_of(program, names).values() for name in allocations}
     )
     memory = dict.fromkeys(allocation for allocation in asleep if wanted is None or allocation in wanted)
     new = _woken(program, memory)
@@ -132,6 +133,7 @@ def carried_over(old: Program, new: Program) -> Program:
 
     Raises ApplyError (HP441): the plan changes something that sleeps.
     """
+    new = _away_too(old, new)
     if not old.backups:
         return new
     asleep = {*sleeping_memory(old.sleeping)}
@@ -157,6 +159,22 @@ def carried_over(old: Program, new: Program) -> Program:
     return _without_unused(new)
 
 
+def _away_too(old: Program, new: Program) -> Program:
+    """The new program with memory on the host that sleeps there, still mapped. Raises as carried_over()."""
+    if not old.away:
+        return new
+    home = away.at_home(pieces.as_planned(old))
+    was, now = _steps_of_each(home), _steps_of_each(new)
+    for name in sorted(old.away.keys() & now.keys()):
+        if was[name] != now[name]:
+            raise _changed(plan_name_of(old, name))
+    before, after = _memory_of_regions(home), _memory_of_regions(new)
+    for region in sorted(before.keys() & after.keys()):
+        if before[region] != after[region] and not old.away.keys().isdisjoint(before[region]):
+            raise _changed(region)
+    return away.away_as(old, new, old.away.keys() & now.keys())
+
+
 def _memory_of_regions(program: Program) -> dict[str, set[str]]:
     """Region -> its allocations."""
     memory: dict[str, set[str]] = {}
@@ -179,6 +197,8 @@ def bytes_asleep(program: Program) -> dict[int, int]:
     for step in program.sleeping:
         if isinstance(step, steps.CreateAllocation):
             bytes_by_device[step.device] += step.size
+    for device, size in away.bytes_away(program).items():
+        bytes_by_device[device] += size
     return bytes_by_device
 
 
@@ -194,89 +214,6 @@ def as_if_awake(machine: Machine, program: Program) -> Machine:
 
 def _changed(name: str) -> ApplyError:
     return refuse_asleep(name, "the plan changes it or its place")
-
-
-def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
-    """The allocations of each name. Raises ApplyError (HP420): no such object, or it is only a chunk of a region."""
-    known = {resource.name: resource for resource in program.resources}
-    units: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        if name not in known or "#contents" in name:
-            several = (name for name, resource in known.items() if resource.kind in KINDS)
-            raise refuse(f"there is no '{name}' that could sleep", hint=patterns.hint(name, several))
-        _require_whole(known[name], program)
-        if known[name].kind == "region":
-            require_memory(program, name)
-        if known[name].kind == "allocation":
-            units[name] = [name]
-        else:
-            mapped = (
-                resource
-                for resource in program.resources
-                if resource.memory and name in (resource.name, resource.inside)
-            )
-            units[name] = [*dict.fromkeys(mapping.memory for mapping in mapped)]
-    return units
-
-
-def _require_whole(resource: Resource, program: Program) -> None:
-    inside = resource.inside
-    if resource.kind == "allocation":
-        inside = next((other.inside for other in program.resources if other.memory == resource.name), "")
-    if resource.kind != "reservation" and inside in program.regions:
-        raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
-
-
-def able(program: Program, to: str) -> tuple[str, ...]:
-    """The regions and allocations that are awake and can sleep. to: as in falls_asleep()."""
-    awake = [
-        resource.name
-        for resource in program.resources
-        if resource.kind in ("region", "allocation") and not resource.asleep and not resource.inside
-        and "#" not in resource.name and resource.name not in program.parts
-    ]  # fmt: skip
-    awake = [name for name in awake if name not in program.regions or program.regions[name].chunks]
-    units = _units(program, awake)
-    refused = {name for name, _ in _unable(program, units)}
-    able = {name: memory for name, memory in units.items() if name not in refused}
-    lost = set() if to == DROP else unmovable(program, (each for memory in able.values() for each in memory))
-    return tuple(name for name, memory in able.items() if lost.isdisjoint(memory))
-
-
-def _require_able(program: Program, units: Units) -> None:
-    """Raises ApplyError (HP440): this memory cannot be freed by itself."""
-    for _, error in _unable(program, units):
-        raise error
-
-
-def _unable(program: Program, units: Units) -> Iterator[tuple[str, ApplyError]]:
-    """The names whose memory cannot be freed by itself, and why (HP440)."""
-    kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
-    made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
-    for name, allocations in units.items():
-        if name in program.shared:
-            why = "other ranks of this node map it, which keeps its memory allocated"
-            yield (
-                name,
-                cannot_sleep(
-                    name, why, "close the layout and apply the plan again, or put it into a region of its own"
-                ),
-            )
-        if kinds[name] in _WITH_THEIR_ADDRESSES:
-            hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
-            yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
-        for memory in allocations:
-            step = made.get(memory)  # None if it sleeps already
-            if isinstance(step, steps.ImportAllocation):
-                who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
-                yield name, cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
-            if isinstance(step, steps.CreateAllocation) and step.location != "device":
-                hint = (
-                    "its memory on the GPUs sleeps once all of it is there: remap() moves it"
-                    if kinds[name] == "region"
-                    else ""
-                )
-                yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)
 
 
 def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hipplan.files.strict_json import FORMAT_VERSION
+from hipplan.language.host import HOST
 from hipplan.program import listing, open_sizes
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
@@ -58,6 +59,8 @@ def resource_json(resource: Resource) -> dict[str, Any]:
         "size": resource.size,
         "waste": resource.waste,
     }
+    if resource.overflow:
+        out |= {"overflow": HOST}
     if resource.held_by:
         out |= {"bytes_by_device": dict(resource.held_by)}
     if resource.kind == "tensor":

@@ -21,6 +21,7 @@ from hipplan.errors import HipplanError
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
+from hipplan.layout.undo import undone_of, wait_until_freed
 from hipplan.machines.machine import sim_profile
 from hipplan.machines.profiles import load_machine
 from hipplan.program.program import Program
@@ -93,6 +94,24 @@ def as_release(sim: Simulator, version: str, *quirks: str) -> Iterator[None]:
         yield
     finally:
         sim.runtime.configure(usual)
+
+
+def woken(layout: Layout, **how: Any) -> None:
+    """layout.wake(), and the end of what it frees behind itself: what fails there is this call's failure, too."""
+    error: HipplanError | None = None
+    try:
+        layout.wake(**how)
+    except HipplanError as raised:
+        error = raised
+    wait_until_freed()
+    report = _core.UndoReport()
+    layout._holding.native.retired.report_behind(report)
+    undone = undone_of(report)
+    if error is not None and undone.failures:
+        error.undone = undone if error.undone is None else error.undone.and_then(undone)
+    if error is not None:
+        raise error
+    undone.raise_failures()
 
 
 def failures_of(error: Error | None) -> tuple[Any, ...]:

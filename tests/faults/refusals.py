@@ -19,6 +19,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
+from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import Simulator, keys_of
@@ -92,6 +93,23 @@ def _sleep_and_wake(layout: Layout) -> None:
     layout.wake()
 
 
+def _awake(layout: Layout) -> None:
+    layout.sleep("hot")
+    layout.wake()
+    wait_until_freed()
+
+
+def _mapped(layout: Layout) -> None:
+    layout.sleep("hot", to="mapped")
+    layout.wake()
+
+
+def _there_and_back(layout: Layout) -> None:
+    layout.remap("hot", device="host")
+    layout.remap("hot", device="gpu.0", retain=True)
+    layout.remap("hot", device="host")
+
+
 CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "grow": (REGION, lambda: lambda layout: layout.grow("hot", by="4MiB")),
     "shrink": (REGION, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
@@ -100,6 +118,9 @@ CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "remap a part": (REGION, lambda: lambda layout: layout.remap("hot", part="2MiB..4MiB", device="gpu.1")),
     "remap to the host": (REGION, lambda: lambda layout: layout.remap("hot", device="host")),
     "remap from the host": (ON_HOST, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
+    "remap there and back, twice": (REGION, lambda: _there_and_back),
+    "wake": (REGION, lambda: _awake),
+    "sleep on the host and wake": (REGION, lambda: _mapped),
     "sleep": (REGION, lambda: lambda layout: layout.sleep("hot")),
     "sleep and wake": (REGION, lambda: _sleep_and_wake),
     "seal": (MAPPED, lambda: lambda layout: layout.seal("r")),

@@ -15,6 +15,7 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.layout.layout import Layout
+from hipplan.layout.undo import wait_until_freed
 from tests.conftest import Simulator
 from tests.faults.harness import DEFECTS, FOR_EVER, ONCE, RELEASES, as_release, chosen
 from tests.layout.native_pool import Allocator
@@ -80,7 +81,11 @@ def sleep(**how: Any) -> Act:
 
 
 def wake(**how: Any) -> Act:
-    return lambda tensors: tensors.layout.wake("weights", **how)
+    def act(tensors: Tensors) -> None:
+        tensors.layout.wake("weights", **how)
+        wait_until_freed()  # what fails there is in the report of a later call
+
+    return act
 
 
 def slept_once(tensors: Tensors) -> None:

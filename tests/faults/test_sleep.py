@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hipplan.layout.layout import Layout
-from tests.conftest import Simulator
+from tests.conftest import Key, Simulator
 from tests.faults.change import PATTERN_BYTES, Change
 from tests.faults.harness import (
     FOR_EVER,
@@ -21,6 +21,7 @@ from tests.faults.harness import (
     require_turn,
     sweep_codes,
     sweep_undo,
+    woken,
 )
 from tests.faults.test_every_call import program_of, quick
 
@@ -55,11 +56,16 @@ def sleep(**how: Any) -> Act:
 
 
 def wake(**how: Any) -> Act:
-    return lambda layout: layout.wake(**how)
+    return lambda layout: woken(layout, **how)
 
 
 def slept_once(layout: Layout) -> None:
     layout.sleep(NAMES)
+    layout.wake(retain=True)
+
+
+def was_on_host(layout: Layout) -> None:
+    layout.sleep(NAMES, to="mapped")
     layout.wake(retain=True)
 
 
@@ -82,6 +88,10 @@ ACTS: dict[str, Callable[[Path], Acts]] = {
     "wake a part": lambda file: (sleep(), wake(names="weights")),
     "wake and keep the copies": lambda file: (sleep(), wake(retain=True)),
     "wake from a file": lambda file: (sleep(to=file, checksum=True), wake()),
+    "sleep on the host": lambda file: (None, sleep(to="mapped")),
+    "sleep in the host's memory that was kept": lambda file: (was_on_host, sleep(to="mapped")),
+    "wake from the host": lambda file: (sleep(to="mapped"), wake()),
+    "wake and keep the host's memory": lambda file: (sleep(to="mapped"), wake(retain=True)),
     "wake what was dropped": lambda file: (sleep(to="drop"), wake()),
 }
 
@@ -100,6 +110,14 @@ class Slept(Change):
         layout = super().begin()
         self.was_asleep = layout.asleep
         return layout
+
+    def expected(self, before: set[Key], error: Error) -> set[Key]:
+        """With the memory of the host that is kept for the next time."""
+        allocations = self.sim.ledger()["allocations"]
+        kept = [memory for memory in allocations if memory["device"] < 0 and memory["references"] > memory["mappings"]]
+        kept = kept if self.layout.retained else []
+        assert sum(memory["size"] for memory in kept) == self.layout.retained
+        return super().expected(before, error) | {("allocation", memory["handle"]) for memory in kept}
 
     def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
         super().check(state, error, call, code, lasting)

@@ -62,6 +62,7 @@ class Failing:
             made = self.act(self._layout)
             if self._layout is None and isinstance(made, Layout):
                 self._layout = made
+            product.settle()
         self._end()
         return [match[1] for line in self.stage.lines() if (match := _CALL.search(line))]
 
@@ -78,6 +79,7 @@ class Failing:
                 made = self.act(self._layout)
             except Exception as caught:  # of another kind it is a bug, which the text shows
                 error = caught
+            product.settle()
             fired = runtime.faults_fired()
             runtime.arm_faults("")
         is_as_before = runtime.ledger() == before

@@ -19,6 +19,7 @@ from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.layout.state import State
+from hipplan.layout.undo import wait_until_freed
 from hipplan.layout.update import change
 from hipplan.machines import runtimes
 from hipplan.machines.discover import discover
@@ -78,6 +79,11 @@ def updater(plan: LoadedPlan, machine: Machine, bind: Bind) -> Callable[[Layout]
         return ways[0]
 
     return lambda layout: change(layout._holding, "", find_change, options=Options(bind=needed(plan, bind)))
+
+
+def settle() -> None:
+    """Waits for what a call frees behind its caller, so that its calls are in their order."""
+    wait_until_freed()
 
 
 def needed(plan: LoadedPlan, bind: Bind) -> Bind:

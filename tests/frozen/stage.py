@@ -77,6 +77,7 @@ class Stage:
                 result = act()
             except Exception as caught:  # of another kind it is a bug, which the report shows
                 error = caught
+            product.settle()
         ledger = self.sim.ledger()
         made = in_order([*self.names.calls(self.lines(), iter(_lines(self._given)), ledger)])
         self.texts["calls"] += [line for _, line in made]

@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 import hipplan
+from hipplan.errors import MachineError
 from hipplan.layout.layout import Layout
 from tests.hardware.machine import MIB, Machine, pattern
 
@@ -54,6 +55,35 @@ def test_bytes_stay_when_memory_moves_to_the_host_and_back(layout: Layout, tier:
     assert layout.drift() == []
     if not tier.simulated:  # the driver's view of who made the memory, not ours
         assert tier.read_by(0, base + 4 * MIB, 4096) == content[4 * MIB : 4 * MIB + 4096]
+
+
+def test_it_sleeps_on_the_host_and_what_is_kept_is_used_again(layout: Layout, tier: Machine) -> None:
+    content, base = pattern(SIZE, 5), layout["cache"].address
+    layout.write("cache", numpy.frombuffer(content, dtype=numpy.uint8))
+    for _ in range(3):
+        layout.sleep("cache", to="mapped")
+        assert layout.asleep == {"cache": "mapped"} and layout.retained == 0
+        assert (layout["cache"].address, layout["cache"].devices) == (base, ("host",))
+        assert layout.read("cache").tobytes() == content
+        assert layout.drift() == []
+        layout.wake(retain=True)
+        assert layout.retained == SIZE
+        assert layout.read("cache").tobytes() == content
+    layout.remap("cache", device="host")
+    layout.remap("cache", device="gpu.0")
+    assert (layout.retained, layout.drift()) == (0, [])
+    assert layout.read("cache").tobytes() == content
+
+
+def test_a_release_without_such_memory_refuses_it(machine: Machine) -> None:
+    if not machine.is_amd_before(7, 1):
+        pytest.skip("this release has memory of the host")
+    plan = {"hipplan": 1, "regions": {"cache": {"device": "gpu.0", "size": SIZE, "chunk": 4 * MIB}}}
+    with hipplan.apply({**plan, "devices": {"gpu": {"count": 1}}}, runtime=machine.wanted) as layout:
+        for move in (lambda: layout.remap("cache", device="host"), lambda: layout.sleep("cache", to="mapped")):
+            with pytest.raises(MachineError, match=r"HP309.*allocations on the host need HIP 7\.1"):
+                move()
+        assert (layout.asleep, layout.drift()) == ({}, [])
 
 
 def test_the_cpu_reads_and_writes_what_is_on_the_host(layout: Layout) -> None:
@@ -207,3 +237,42 @@ def decoded(torch: Any, model: Any, layout: Layout) -> list[Any]:
     answers.append(step())
     layout.remap("weights", device="gpu.0")
     return [*answers, step()]
+
+
+def test_nccl_reduces_what_is_on_the_host(torch_: Any, pair: Machine) -> None:
+    """Buffers of two GPUs; atomics of both on one region that lies on the host."""
+    torch = torch_
+    if pair.is_amd_before(7, 1):
+        pytest.skip("memory of the host needs HIP 7.1")
+    regions = {f"part{number}": {"device": f"gpu.{number}", "size": SIZE} for number in (0, 1)}
+    regions["counts"] = {"device": "gpu.0", "size": SIZE, "access": {"gpu.*": "rw"}}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": regions}
+    with hipplan.apply(plan, runtime=pair.wanted) as layout:
+        parts = [torch.from_dlpack(layout[name].view("f32", (SIZE // 4,))) for name in ("part0", "part1")]
+
+        def reduced() -> Any:
+            for number, part in enumerate(parts):
+                part.fill_(number + 1)
+            torch.cuda.nccl.all_reduce(parts)
+            for device in (0, 1):
+                torch.cuda.synchronize(device)
+            return [part.clone() for part in parts]
+
+        before = reduced()
+        assert all(float(part[0]) == float(part[-1]) == 3.0 for part in before)
+        layout.sleep(["part0", "part1"], to="mapped")
+        assert all(torch.equal(now, was) for now, was in zip(reduced(), before, strict=True))
+        layout.wake()
+        assert all(torch.equal(now, was) for now, was in zip(reduced(), before, strict=True))
+
+        layout.remap("counts", device="host")
+        views = [torch.from_dlpack(layout["counts"].on(f"gpu.{number}").view("i32", (SIZE // 4,))) for number in (0, 1)]
+        views[0].zero_()
+        torch.cuda.synchronize(0)
+        for number, view in enumerate(views):
+            places = torch.randint(0, SIZE // 4, (1 << 20,), device=f"cuda:{number}")
+            view.index_add_(0, places, torch.ones(1 << 20, dtype=torch.int32, device=f"cuda:{number}"))
+        for device in (0, 1):
+            torch.cuda.synchronize(device)
+        assert int(layout.read("counts").view(numpy.int32).sum()) == 2 << 20
+        del views, view

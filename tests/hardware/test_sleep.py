@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan import _core
 from hipplan.errors import ApplyError, HipplanError, LayoutInUse
 from hipplan.layout.layout import Layout
 from tests.conftest import WHOLE
@@ -62,6 +63,20 @@ def test_a_hundred_cycles_end_with_as_much_free_memory(machine: Machine) -> None
             layout.wake(retain=True)
         assert free(machine) == before
         assert machine.read_by(0, at(layout), SIZE) == content
+
+
+def test_a_copy_is_freed_behind_a_wake_and_the_next_sleep_has_its_memory(machine: Machine) -> None:
+    with apply(machine) as layout:
+        content = pattern(SIZE, 4)
+        machine.write_by(0, at(layout), content)
+        for _ in range(3):
+            layout.sleep("weights")
+            layout.wake()
+            assert machine.read_by(0, at(layout), MIB) == content[:MIB]
+        layout.sleep("weights")
+        layout.wake()
+        assert machine.read_by(0, at(layout), SIZE) == content
+    assert _core.wait_until_freed(0)  # close has waited for it
 
 
 def test_sealed_parts_of_two_devices_sleep_together(pair: Machine) -> None:

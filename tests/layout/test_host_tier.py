@@ -109,6 +109,17 @@ def test_views_of_the_gpu_stay_and_those_of_the_cpu_refuse_the_move_back(layout:
     del seen_by_gpu
 
 
+def test_views_of_the_gpu_stay_where_no_bytes_are_kept(layout: Layout) -> None:
+    seen_by_gpu = layout["cache"].__dlpack__(max_version=(1, 0))
+    layout.remap("cache", device="host", keep_bytes=False)
+    layout.fill("cache", 2)
+    layout.remap("cache", device="gpu.0", keep_bytes=False)
+    with pytest.raises(LayoutInUse, match="'cache'"):
+        layout.remap("cache", keep_bytes=False)
+    del seen_by_gpu
+    assert layout.drift() == []
+
+
 def test_a_view_of_a_gpu_that_loses_its_right_refuses_the_move(layout: Layout) -> None:
     layout.remap("cache", device="host")
     view = layout["cache"].__dlpack__(max_version=(1, 0))

@@ -18,6 +18,7 @@ from hipplan import _core
 from hipplan.errors import ApplyError, HipplanError, LayoutInUse
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
+from hipplan.layout.undo import wait_until_freed
 from hipplan.program.written import read, write
 from tests.conftest import WHOLE, Simulator
 from tests.faults.harness import as_release
@@ -531,11 +532,13 @@ def test_a_sleeping_layout_answers_and_is_shown(layout: Layout) -> None:
 def test_a_hundred_cycles_leave_nothing(layout: Layout, sim: Simulator) -> None:
     layout.sleep("weights")
     layout.wake()
+    wait_until_freed()
     alive, before = sim.alive(), free(layout)
     kinds = sorted(kind for kind, _ in alive)
     for _ in range(100 if WHOLE else 20):
         layout.sleep("weights")
         layout.wake()
+    wait_until_freed()
     assert sorted(kind for kind, _ in sim.alive()) == kinds
     assert free(layout) == before
     assert len(layout.program.steps) < 100

@@ -7,8 +7,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from hipplan.files.dtypes import BY_NAME, meant_dtype
-from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
+from hipplan.language.host import is_host
 from hipplan.language.model.base import FILL, Alignment, AutoSize, Name, PlanModel, Size, SizeOrShare, Steps, refuse
+from hipplan.language.model.memory_of import MemoryOf
 from hipplan.language.model.ranks import OfRank, RegionMap
 from hipplan.language.model.torch import Torch
 from hipplan.language.model.virtual import Access, Attached
@@ -31,39 +32,6 @@ def _dtype(value: object) -> object:
 
 DTypeName = Annotated[str, BeforeValidator(_dtype), WithJsonSchema({"enum": sorted(BY_NAME)})]
 """The name of an element type, as hipplan, HIP, NumPy, PyTorch or safetensors write it."""
-
-_NODE_MAX = 1023
-_ON_HOST = "on the host, write host, {host: {numa: near}}, or {host: {numa: 0}}"
-
-
-def _memory_of(value: object) -> object:
-    """A device's name; for the host on a node, host.near or host.N."""
-    if isinstance(value, dict):
-        place = value.get(HOST) if len(value) == 1 else None
-        node = place.get("numa") if isinstance(place, dict) and len(place) == 1 else None
-        if not (node == NEAR or (type(node) is int and 0 <= node <= _NODE_MAX)):
-            raise refuse("HP105", "this is no place for memory", hint=_ON_HOST)
-        return on_node(node)
-    if isinstance(value, str) and is_host(value) and value not in (HOST, on_node(NEAR)) and node_of(value) is None:
-        raise refuse("HP105", f"'{value[:60]}' is no place for memory", hint=_ON_HOST)
-    return value
-
-
-def _only(key: str, value: dict[str, object]) -> dict[str, object]:
-    """The schema of a mapping with this key alone."""
-    one = {"minProperties": 1, "maxProperties": 1, "propertyNames": {"const": key}}
-    return {"type": "object", **one, "additionalProperties": value}
-
-
-_NODE: dict[str, object] = {"type": "integer", "minimum": 0, "maximum": _NODE_MAX}
-_ON_NODE = _only(HOST, _only("numa", {"anyOf": [{"const": NEAR, "type": "string"}, _NODE]}))
-
-MemoryOf = Annotated[
-    str,
-    BeforeValidator(_memory_of),
-    WithJsonSchema({"anyOf": [{"type": "string"}, _ON_NODE]}),
-]
-"""A device, or the host: `host`, or {host: {numa: near}} for memory near the region's GPU, or {host: {numa: 0}}."""
 
 Extent = Annotated[int, Field(ge=-1, lt=2**63)]
 
@@ -188,6 +156,15 @@ class Region(PlanModel):
     Source: hipMemCreate(size).
     """
 
+    overflow: Literal["host"] | None = None
+    """`host`: layout.grow() adds memory on the host once its device has too little: docs/regions.md. Default: growing a
+    region beyond its device is an error.
+
+    Errors: HP107 without room to grow, with map, rdma or torch, or for a region that is on the host; HP309 this release
+    has no host memory for it.
+    Source: hipMemAllocationProp.location.
+    """
+
     alignment: Alignment | None = None
     """The alignment of the address in bytes, a power of two. Default: the runtime's.
 
@@ -290,6 +267,7 @@ class Region(PlanModel):
         if self.devices == []:
             raise refuse("HP105", "a region needs at least one device", at="devices", hint="name one")
         self._sized_by_device()
+        self._overflows()
         if self.size == "auto" and not self.tensors and self.sizes is None:
             raise refuse("HP107", "a region needs a size or tensors", hint="add size: 1GiB")
         holders = len(self.devices or ()) > 1 or any(name.endswith(".*") for name in self.devices or ())
@@ -322,6 +300,23 @@ class Region(PlanModel):
             for key, why in (("rdma", "network cards reach a GPU's memory"), ("map", "other ranks map a GPU's memory")):
                 if getattr(self, key):
                     raise refuse("HP107", f"{key} is not for host memory", at=key, why=why, hint=f"remove {key}")
+
+    def _overflows(self) -> None:
+        """Check that only a region that grows on devices overflows to the host."""
+        if self.overflow is None:
+            return
+        for key in ("map", "rdma", "torch"):
+            if getattr(self, key):
+                why = "its memory stays on its device"
+                raise refuse("HP107", f"overflow and {key} exclude each other", at="overflow", why=why,
+                             hint=f"remove overflow, or {key}")  # fmt: skip
+        if self.range_size is None and self.size != FILL:
+            why = "it is about the memory that grow() adds"
+            hint = "add reserve: and chunk:, or remove it"
+            raise refuse("HP107", "overflow needs room to grow", at="overflow", why=why, hint=hint)
+        if self.may_be_on_host:
+            hint = "remove it: grow() adds memory where the plan has the region"
+            raise refuse("HP107", "overflow is for a region on devices", at="overflow", hint=hint)
 
     def _mapped_by_others(self) -> None:
         if self.addresses == "symmetric" and self.map is None:

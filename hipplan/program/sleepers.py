@@ -1,0 +1,139 @@
+"""What can sleep: the memory that names mean, and why some of it cannot be freed by itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hipplan.errors import ApplyError
+from hipplan.program import patterns, steps
+from hipplan.program.alterations import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
+from hipplan.program.backups import DROP, MAPPED
+from hipplan.program.inventory import sleeping_memory
+from hipplan.program.program import Program
+from hipplan.program.resize import require_memory
+from hipplan.program.resources import Resource
+from hipplan.program.sleeping_bytes import unmovable
+from hipplan.program.steps import whole_name
+
+Units = Mapping[str, Sequence[str]]
+"""A name that the caller passed -> its allocations."""
+
+KINDS = ("region", "reservation", "mapping", "allocation")
+_WITH_THEIR_ADDRESSES = {
+    "device": "memory of hipMalloc is freed only together with its addresses",
+    "managed": "memory of hipMallocManaged is freed only together with its addresses",
+    "pinned": "it is host memory",
+    "registered": "it is host memory",
+    "stream": "it has no memory",
+    "peer": "it has no memory",
+}
+
+
+def units_away(program: Program, names: Sequence[str] | None = None) -> set[str]:
+    """The allocations of these names that sleep on the host, still mapped. Raises ApplyError (HP420)."""
+    if names is None:
+        return {*program.away}
+    return {name for memory in units_of(program, names).values() for name in memory if name in program.away}
+
+
+def units_asleep(program: Program, names: Sequence[str] | None = None) -> set[str]:
+    """The allocations of these names that sleep, and are not mapped. Raises ApplyError (HP420)."""
+    asleep = {*sleeping_memory(program.sleeping)}
+    if names is None:
+        return asleep
+    return {name for memory in units_of(program, names).values() for name in memory if name in asleep}
+
+
+def units_of(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
+    """The allocations of each name. Raises ApplyError (HP420): no such object, or it is only a chunk of a region."""
+    known = {resource.name: resource for resource in program.resources}
+    units: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        if name not in known or "#contents" in name:
+            several = (name for name, resource in known.items() if resource.kind in KINDS)
+            raise refuse(f"there is no '{name}' that could sleep", hint=patterns.hint(name, several))
+        _require_whole(known[name], program)
+        if known[name].kind == "region":
+            require_memory(program, name)
+        if known[name].kind == "allocation":
+            units[name] = [name]
+        else:
+            mapped = (
+                resource
+                for resource in program.resources
+                if resource.memory and name in (resource.name, resource.inside)
+            )
+            units[name] = [*dict.fromkeys(mapping.memory for mapping in mapped)]
+    return units
+
+
+def _require_whole(resource: Resource, program: Program) -> None:
+    inside = resource.inside
+    if resource.kind == "allocation":
+        inside = next((other.inside for other in program.resources if other.memory == resource.name), "")
+    if resource.kind != "reservation" and inside in program.regions:
+        raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
+
+
+def able(program: Program, to: str) -> tuple[str, ...]:
+    """The regions and allocations that are awake and can sleep. to: as in falls_asleep()."""
+    awake = [
+        resource.name
+        for resource in program.resources
+        if resource.kind in ("region", "allocation") and not resource.asleep and not resource.inside
+        and not program.is_away(resource.name)
+        and "#" not in resource.name and resource.name not in program.parts
+    ]  # fmt: skip
+    awake = [name for name in awake if name not in program.regions or program.regions[name].chunks]
+    units = units_of(program, awake)
+    refused = {name for name, _ in _unable(program, units, to)}
+    able = {name: memory for name, memory in units.items() if name not in refused}
+    lost = set() if to in (DROP, MAPPED) else unmovable(program, (each for memory in able.values() for each in memory))
+    return tuple(name for name, memory in able.items() if lost.isdisjoint(memory))
+
+
+def require_able(program: Program, units: Units, to: str) -> None:
+    """Raises ApplyError (HP440): this memory cannot be freed by itself; HP441: it is on the host, and sleeps."""
+    for name in units if to != MAPPED else ():
+        if program.is_away(name):
+            raise refuse_asleep(name, MAPPED_ON_HOST)
+    for _, error in _unable(program, units, to):
+        raise error
+
+
+def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, ApplyError]]:
+    """The names whose memory cannot be freed by itself, and why (HP440)."""
+    kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
+    made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
+    for name, allocations in units.items():
+        if name in program.shared:
+            why = "other ranks of this node map it, which keeps its memory allocated"
+            yield (
+                name,
+                cannot_sleep(
+                    name, why, "close the layout and apply the plan again, or put it into a region of its own"
+                ),
+            )
+        if kinds[name] in _WITH_THEIR_ADDRESSES:
+            hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
+            yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
+        moves = to == MAPPED and any(memory in program.away or is_on_device(made.get(memory)) for memory in allocations)
+        for memory in allocations:
+            step = made.get(memory)  # None if it sleeps already
+            if moves and isinstance(step, steps.CreateAllocation) and step.rdma:
+                yield name, cannot_sleep(name, "network cards reach it on its device (rdma: true)", "sleep to='host'")
+            if isinstance(step, steps.ImportAllocation):
+                who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
+                yield name, cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
+            if isinstance(step, steps.CreateAllocation) and step.location != "device" and not moves:
+                hint = (
+                    "its memory on the GPUs sleeps once all of it is there: remap() moves it"
+                    if kinds[name] == "region"
+                    else ""
+                )
+                yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)
+
+
+def is_on_device(step: steps.Step | None) -> bool:
+    """Whether a step makes memory on a device."""
+    return isinstance(step, steps.CreateAllocation) and step.location == "device"
