@@ -168,13 +168,13 @@ void bind_change(py::module_& module) {
           "__init__",
           constructor(+[](std::shared_ptr<known_holdings> of, rows_ptr rows, std::size_t slots,
                           std::size_t extra_slots, std::size_t same_slots, std::vector<slot_id> renewed,
-                          const std::vector<std::tuple<slot_id, slot_id, std::size_t>>& kept, std::vector<slot_id> behind,
-                          std::vector<slot_id> spared, bool frees_spares, bool timed) {
-            change_plan plan{std::move(rows),    slots,
-                             extra_slots,        same_slots,
-                             std::move(renewed), {},
-                             std::move(spared),  frees_spares,
+                          const std::vector<std::tuple<slot_id, slot_id, std::size_t>>& kept,
+                          std::vector<slot_id> behind, std::vector<slot_id> spared, bool frees_spares,
+                          bool timed) {
+            change_plan plan{std::move(rows),    slots, extra_slots,       same_slots,
+                             std::move(renewed), {},    std::move(spared), frees_spares,
                              std::move(behind),  timed};
+            for (const auto& [to, from, count] : kept) plan.kept.push_back({to, from, count});
             const without_gil release;
             auto made = ended_without_gil(new change(of->what, std::move(plan)));
             return std::make_unique<started_change>(started_change{std::move(of), std::move(made)});

@@ -32,10 +32,10 @@ struct kept_objects {
 /// The input of a change.
 struct change_plan {
   row_table_ptr rows;
-  std::size_t slots = 0;         ///< of the new snapshot
-  std::size_t extra_slots = 0;   ///< after them, for objects that exist only during the change
-  std::size_t same_slots = 0;    ///< the first ones of the old snapshot, which stay in their slots
-  std::vector<slot_id> renewed;  ///< those of them whose objects are made again, and do not stay
+  std::size_t slots = 0;           ///< of the new snapshot
+  std::size_t extra_slots = 0;     ///< after them, for objects that exist only during the change
+  std::size_t same_slots = 0;      ///< the first ones of the old snapshot, which stay in their slots
+  std::vector<slot_id> renewed;    ///< those of them whose objects are made again, and do not stay
   std::vector<kept_objects> kept;  ///< others that stay
   std::vector<slot_id>
       spared;  ///< old slots of allocations that do not stay, and that the layout keeps as spares

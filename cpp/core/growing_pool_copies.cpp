@@ -1,4 +1,5 @@
-// The copies of a pool's bytes while it sleeps: pinned memory, which is freed behind the caller, and the views of it.
+// The copies of a pool's bytes while it sleeps: pinned memory, which is freed behind the caller, and the
+// views of it.
 #include <tuple>
 #include <utility>
 

@@ -27,7 +27,7 @@ def kinds(sim: Simulator) -> list[str]:
 def test_pinned_memory_that_goes_is_freed_behind_the_commit(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.pinned(0), row.pinned(1), row.memory(2)])
     sim.runtime.arm_faults("hipHostFree@1=hipErrorUnknown")
-    made = change(holdings, [], 2, kept=[(0, 0), (1, 2)], behind=[1])
+    made = change(holdings, [], 2, kept=[(0, 0, 1), (1, 2, 1)], behind=[1])
     assert made.commit(None)
     assert free_retired(holdings).freed == 0  # none of it is retired
     assert [name for _, name, _ in holdings.retired.behind] == ["pinned"]
