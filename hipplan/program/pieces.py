@@ -112,8 +112,7 @@ def _stays_even(old: Program, new: Program) -> bool:
     if (given := new.given_since(old)) is not None:
         touched = [new.makers[name] for name in given]
     elif new.comes_from(old):
-        stay = min(len(old.steps), len(new.steps))
-        touched = [*old.steps[stay:], *new.steps[stay:]]
+        touched = new.gone or new.steps[len(old.steps) :]
     else:
         return False
     return are_even(old, (step for step in touched if isinstance(step, Map)))
