@@ -162,7 +162,7 @@ class Series(Sequence[Item]):
             if low < high:
                 items += part[low:high]
             start += counted
-        changed = self._changed or {}
+        changed: Mapping[int, Item] = self._changed or {}
         return tuple(changed.get(number, item) for number, item in enumerate(items, first)) if changed else tuple(items)
 
     def _of(

@@ -85,7 +85,7 @@ def _stretches(old: Sequence[range], new: Sequence[range], count: int) -> Iterat
 
 def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
-    is_plain = not any(program.contents or program.sleeping or program.parts for program in (old, new))
+    is_plain = not any(program.contents or program.parts for program in (old, new))
     if not is_plain or old.evenness.in_pieces or old.devices != new.devices:
         return Touched(old, new, frozenset(), frozenset(), (old, new))
     regions = frozenset(_equal_regions(old, new, renewed))
@@ -98,7 +98,8 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
 
 def _equal_regions(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     """The regions whose steps are equal in both programs: they follow from the region, its devices and its range."""
-    differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed)}
+    asleep = (step.name for step in (*old.sleeping, *new.sleeping))
+    differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed, *asleep)}
     for name, placed in new.regions.items():
         was = old.regions.get(name)
         if (

@@ -78,7 +78,7 @@ def test_one_chunk_is_remapped_at_the_same_cost_beside_many(release: str, sim: S
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_region_is_sealed_at_the_same_cost_beside_many_chunks(release: str, sim: Simulator) -> None:
+def test_a_region_is_sealed_and_remapped_at_the_same_cost_beside_many_chunks(release: str, sim: Simulator) -> None:
     costs: dict[int, list[Calls]] = {}
     with as_release(sim, release):
         for chunks in (2, 2000):
@@ -86,7 +86,11 @@ def test_a_region_is_sealed_at_the_same_cost_beside_many_chunks(release: str, si
                        for name, size in (("cache", chunks), ("weights", 3))}  # fmt: skip
             plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": regions}
             with hipplan.apply(plan, runtime="sim", answer=False) as layout:
-                acts = [lambda layout=layout: layout.seal("weights"), lambda layout=layout: layout.unseal("weights")]
+                acts = [
+                    lambda layout=layout: layout.seal("weights"),
+                    lambda layout=layout: layout.unseal("weights"),
+                    lambda layout=layout: layout.remap("weights"),
+                ]
                 for act in acts:
                     act()
                 costs[chunks] = [calls_of(act) for act in acts]

@@ -82,6 +82,21 @@ def test_an_apply_makes_no_calls_for_a_chunk(sim: Simulator) -> None:
     assert abs(costs[2] - costs[1]) <= CALLS_OF_CHUNKS_MAX
 
 
+def test_a_region_that_has_slept_does_not_make_others_dearer(sim: Simulator) -> None:
+    costs = []
+    for count in (100, 100, 1100):  # the first one also pays for what is imported
+        first, second = (many_chunks(count, more).plan.model_dump(mode="json", exclude_unset=True) for more in (0, 1))
+        other = {"weights": {"device": "gpu.0", "size": 3 * CHUNK, "chunk": CHUNK}}
+        for given in (first, second):
+            given["regions"] |= other
+        with hipplan.apply(first, runtime="sim", answer=False) as layout:
+            layout.sleep("weights")
+            layout.wake()
+            costs.append(calls_of(lambda layout=layout, second=second: layout.update(second, lose="*")).python)
+            assert layout.drift() == []
+    assert costs[2] - costs[1] <= CALLS_OF_CHUNKS_MAX
+
+
 def test_a_recorded_and_watched_step_costs_the_same_beside_many(sim: Simulator, tmp_path: Path) -> None:
     costs = []
     for count in (100, 100, 1000):  # the first one also pays for what is imported
