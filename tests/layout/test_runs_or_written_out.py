@@ -9,6 +9,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ class Player:
                 with layout:
                     for _ in range(ACTS):
                         title, chosen = act(self.draw, regions, release, self.folder)
-                        self.done(title, lambda chosen=chosen: chosen(layout))
+                        self.done(title, partial(chosen, layout))
                         self.look_at(layout)
                     self.done("close", layout.close)
             self.sim.free_everything()  # what calls that failed in an undo have left
@@ -178,7 +179,8 @@ class Player:
         program = layout.program
         self.lines += [f"{c.name}: {c.what}: {c.desired} {c.current}" for c in layout.verify()]
         self.lines += [*map(str, program.resources), *map(str, program.steps)]
-        self.lines.append(str((program.taken, program.descriptors, program.evenness)))
+        self.lines += [str(sorted(fact.items())) for fact in (program.slots, program.owners, program.taken)]
+        self.lines.append(str((program.descriptors, program.evenness)))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
