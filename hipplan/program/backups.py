@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from hipplan.program.steps import CreatePinnedBuffer, Step
@@ -41,7 +42,7 @@ class Backup:
         return self.to == to and (to != FILE or self.place == file)
 
 
-def pinned_name(name: str, device: int, taken: set[str]) -> str:
+def pinned_name(name: str, device: int, taken: Container[str]) -> str:
     """A free name for pinned memory that holds the bytes of `name` on one device."""
     wanted = f"{_PINNED}{name}.{device}"
     number = 0

@@ -172,7 +172,8 @@ class Change:
         (new slot, old slot, how many) of other consecutive ones that stay."""
         old, new = self.old.slots, self.new.slots
         if isinstance(self.kept, KeysOf):
-            return min(len(old), len(new)), [new[step.name] for step in self.renewed if step.makes], []
+            same, *others = _staying([] if self.renewed else [old[step.name] for step in self.gone], len(old))
+            return same[2], [new[step.name] for step in self.renewed if step.makes], others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
         stays = (step.name for step in self.about.new.steps if key_of(step) in kept) if kept else ()
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
@@ -188,3 +189,13 @@ class Change:
         silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
         with_access = {step.name for step in touched_steps if isinstance(step, steps.SetAccess)}
         return (*touched_steps, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access))
+
+
+def _staying(gone: Sequence[int], count: int) -> Iterator[tuple[int, int, int]]:
+    """(slot, slot before, how many) of the objects that stay, from the first on; more may come behind them. gone: the
+    slots of the others in their order. count: of all objects before."""
+    after = 0
+    for number, slot in enumerate((*gone, count)):
+        if slot > after or not number:
+            yield after - number, after, slot - after
+        after = slot + 1

@@ -27,6 +27,7 @@ from hipplan.program import (
     regions,
     sealing,
     sleeping,
+    sleeping_bytes,
 )
 from hipplan.program.building import Building
 from hipplan.program.content_steps import staging_of
@@ -119,7 +120,7 @@ def compile_change(
     Raises MachineError: the machine cannot hold the plan, or not old and new objects at once during the change.
     """
     kept = open_sizes.kept(old, plan)
-    planned = meet(_planned(plan, sleeping.as_if_awake(machine, old), old.current_device, kept))
+    planned = meet(_planned(plan, sleeping_bytes.as_if_awake(machine, old), old.current_device, kept))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     change = pieces.lead(old, new, renewed, fills=True)
     sleeping.require_places(change)

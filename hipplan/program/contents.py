@@ -22,6 +22,8 @@ from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, Load
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
+from hipplan.program.runs import without
+from hipplan.program.series import Series
 from hipplan.program.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
 from hipplan.units import full_size
 
@@ -214,7 +216,7 @@ def with_lanes(program: Program, staging: Staging) -> Program:
     if not larger:
         return program
     program = without_lanes(program, larger.keys())
-    return replace(program, steps=(*program.steps, *lanes(larger, program.measured)))
+    return replace(program, steps=Series(program.steps).with_more([*lanes(larger, program.measured)]))
 
 
 def with_lanes_of(old: Program, program: Program) -> Program:
@@ -229,7 +231,7 @@ def without_lanes(program: Program, devices: Set[int]) -> Program:
     if not devices:
         return program
     gone = _lane_names(devices)
-    return replace(program, steps=tuple(step for step in program.steps if step.name not in gone))
+    return replace(program, steps=without(program.steps, lambda step: step.name in gone, ()))
 
 
 def lane_names(program: Program) -> set[str]:

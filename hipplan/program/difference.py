@@ -94,18 +94,17 @@ def sealed_after(change: Difference, sealed: Program) -> Difference:
 
 
 def _resized(old: Program, new: Program) -> Difference | None:
-    """The difference if `new` is `old` with steps added to its end, or removed there; else None.
+    """The difference if `new` is `old` with steps added to its end, or without some; else None.
 
     This is the case of growing and shrinking: memory that stays is not compared, so the cost does not depend on it.
     """
     if not new.comes_from(old):
         return None
-    stay = min(len(old.steps), len(new.steps))
-    gone = tuple(step for step in old.steps[stay:] if key_of(step) is not None)
+    gone = tuple(step for step in new.gone if key_of(step) is not None)
     return Difference(
         old=old,
         new=new,
-        additions=tuple(new.steps[stay:]),
+        additions=() if gone else tuple(new.steps[len(old.steps) :]),
         changes=(),
         gone=gone,
         released=gone,

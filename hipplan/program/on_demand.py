@@ -44,7 +44,7 @@ class OnDemand(Sequence[Item]):
     def __eq__(self, other: object) -> bool:
         if type(other) is type(self) and self.same_as(other):
             return True
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_equal, self, other))
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(is_equal, self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -93,5 +93,6 @@ def repeated(items: Sequence[Item], count: int) -> Sequence[Item]:
     return alike if count >= max(LEAST, len(items)) else tuple(alike)
 
 
-def _equal(mine: Any, other: Any) -> bool:
+def is_equal(mine: Any, other: Any) -> bool:
+    """Whether two items are equal, as a tuple compares them."""
     return mine is other or bool(mine == other)

@@ -12,7 +12,7 @@ programs stay unchanged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from math import gcd
@@ -110,10 +110,9 @@ def _stays_even(old: Program, new: Program) -> bool:
     if not concerned(new.measured):
         return False
     if (given := new.given_since(old)) is not None:
-        touched = [new.makers[name] for name in given]
+        touched: Sequence[Step] = [new.makers[name] for name in given]
     elif new.comes_from(old):
-        stay = min(len(old.steps), len(new.steps))
-        touched = [*old.steps[stay:], *new.steps[stay:]]
+        touched = new.gone or new.steps[len(old.steps) :]
     else:
         return False
     return are_even(old, (step for step in touched if isinstance(step, Map)))

@@ -249,21 +249,26 @@ class Program(InNotebooks):
         )
         return new
 
-    def shrunk(self, fewer: int, regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
-        """The program without its last `fewer` steps, which made memory as growing does. regions, sealed: of it."""
-        stay = len(self.steps) - fewer
-        new = replace(self, steps=Series(self.steps).first(stay), regions=regions, sealed=sealed)
-        gone = tuple(self.steps[stay:])
+    def shrunk(self, gone: Sequence[Step], regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
+        """The program without some of its steps: those for some allocations, all of their mappings and the rights on
+        them. regions, sealed: of it. As grown(), it costs what it changes."""
+        numbered = {self.numbers[number_key(step)]: step for step in gone}
+        numbers = sorted(numbered)
+        gone = tuple(numbered[number] for number in numbers)
+        steps = Series(self.steps).without(numbers)
+        new = replace(self, steps=steps, regions=regions, sealed=sealed)
         made = [step.name for step in gone if step.makes]
         vars(new)["_before"] = weakref.ref(self)
+        vars(new)["_gone"] = gone
+        at_the_end = numbers[0] == len(steps)
         new._carry_on(
             self,
             makers=lambda: Layered(self.makers).without(made),
-            slots=lambda: Layered(self.slots).without(made),
+            slots=lambda: Layered(self.slots).without(made) if at_the_end else slots_of(steps),
             owners=lambda: Layered(self.owners).without(owners_of(gone, self.owners)),
             taken=lambda: sums(self.taken, taken_by(gone, self.measured), -1),
             rights=lambda: Layered(self.rights).without(rights_by_mapping(gone)),
-            numbers=lambda: Layered(self.numbers).without(numbers_of(gone)),
+            numbers=lambda: Layered(self.numbers).without(numbers_of(gone)) if at_the_end else numbers_of(steps),
         )
         return new
 
@@ -311,6 +316,12 @@ class Program(InNotebooks):
         """Whether grown() or shrunk() of that program has made this one."""
         before = vars(self).get("_before")
         return before is not None and before() is other
+
+    @property
+    def gone(self) -> tuple[Step, ...]:
+        """The steps that shrunk() left out, in their order, if it has made this program."""
+        gone: tuple[Step, ...] = vars(self).get("_gone", ())
+        return gone
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:

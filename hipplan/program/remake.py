@@ -12,6 +12,7 @@ from hipplan.program import patterns, pieces, steps
 from hipplan.program.alterations import CopyBytes, TakeOut, before, refuse
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.difference import Difference, renewal
+from hipplan.program.facts import number_key
 from hipplan.program.memory import right_to_copy_from
 from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
@@ -97,15 +98,15 @@ def _chosen(program: Program, pattern: str, part: Part | None) -> Chosen:
         if kind == "region":
             everything = range(len(program.regions[name].chunks))
             chosen.chunks[name] = everything if part is None else chunks_in(program, name, part)
-        if kind == "allocation":
+            of_chunks += _steps_of_chunks(program, name, chosen.chunks[name])
+        elif kind == "allocation":
             memory |= _allocation(program, name)
         elif part is None:
             memory |= {mapping.memory for mapping in mappings_of(program, name)}
-        elif kind == "region":
-            of_chunks += _steps_of_chunks(program, name, chosen.chunks[name])
         else:
             memory |= {mapping.memory for mapping in mappings_in(name, mappings_of(program, name), part)}
-    chosen.steps = (*of_chunks, *_steps_of(program, memory))
+    both = (*of_chunks, *_steps_of(program, memory))
+    chosen.steps = sorted(both, key=lambda step: program.numbers[number_key(step)])
     return chosen
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -164,20 +164,20 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
     if len(made.chunks) > len(was.chunks):
         return program.grown(tuple(_more(program, was, made)), regions)
     fewer = range(len(made.chunks), len(was.chunks))
-    gone = {memory_of(name, number) for number in fewer} | {mapping_of(name, number) for number in fewer}
     sealed = program.sealed
-    if not gone.isdisjoint(sealed):
+    if sealed:
+        gone = {mapping_of(name, number) for number in fewer}
         sealed = {mapping: access for mapping, access in sealed.items() if mapping not in gone}
-    at_the_end = 0
-    for step in reversed(program.steps):
-        if step.name not in gone:
-            break
-        at_the_end += 1
-    makes = (step.makes for step in program.steps[len(program.steps) - at_the_end :])
-    if len([kind for kind in makes if kind]) == len(gone):
-        return program.shrunk(at_the_end, regions, sealed)
-    kept = tuple(step for step in program.steps if step.name not in gone)
-    return replace(program, steps=kept, regions=regions, sealed=sealed)
+    return program.shrunk(tuple(_steps_of(program, name, fewer)), regions, sealed)
+
+
+def _steps_of(program: Program, region: str, chunks: Iterable[int]) -> Iterator[steps.Step]:
+    """The steps of chunks."""
+    for number in chunks:
+        yield program.makers[memory_of(region, number)]
+        yield program.makers[mapping_of(region, number)]
+        if (given := program.rights.get(mapping_of(region, number))) is not None:
+            yield given
 
 
 def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:

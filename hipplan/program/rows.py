@@ -42,12 +42,6 @@ class Old(NamedTuple):
     owners: Owners
 
 
-def slots_of(program_steps: Iterable[steps.Step]) -> dict[str, int]:
-    """The slot of each object."""
-    made = [step.name for step in program_steps if step.makes]
-    return dict(zip(made, range(len(made)), strict=True))
-
-
 def owners_of(some_steps: Iterable[steps.Step], known: Owners) -> dict[str, int]:
     """Owners of what these steps make. known: of what was made before."""
     owners: dict[str, int] = {}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, repeat
 from typing import Any, Generic, Protocol, TypeVar
 
 from hipplan.errors import Span
 from hipplan.program.on_demand import OnDemand
 from hipplan.program.regions import mapping_of, memory_of
-from hipplan.program.series import segments
+from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, Map, Rights, SetAccess, Step, named
 
 Value = TypeVar("Value")
@@ -197,6 +197,22 @@ def written_out(some_steps: Sequence[Step]) -> Iterator[tuple[int, Sequence[Step
         if not isinstance(segment, Run):
             yield number, segment
         number += len(segment)
+
+
+def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: Container[str]) -> Series[Step]:
+    """The steps that stay. goes: whether a step does not. regions: those whose runs may have such steps; other runs are
+    not written out."""
+    stay: Parts[Step] = Parts()
+    for segment in segments(some_steps):
+        whole = isinstance(segment, Run) and segment.region not in regions
+        stay.extend(segment if whole else [step for step in segment if not goes(step)])
+    return stay.series()
+
+
+def with_runs_of(regions: Container[str], some_steps: Sequence[Step]) -> list[Step]:
+    """The steps that are in no run, or in one of these regions."""
+    parts = (part for part in segments(some_steps) if not isinstance(part, Run) or part.region in regions)
+    return [*chain.from_iterable(parts)]
 
 
 def runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, Run]]:

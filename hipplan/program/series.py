@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar, cast, overload
 
 from hipplan.program.layered import Layered
-from hipplan.program.on_demand import OnDemand, Repeated
+from hipplan.program.on_demand import OnDemand, Repeated, is_equal
 
 Item = TypeVar("Item")
 _NONE: Any = object()
@@ -86,6 +86,27 @@ class Series(Sequence[Item]):
             changed = changed.without([number for number in range(count, self._count) if number in changed])
         return self._of(parts, count, changed)
 
+    def without(self, numbers: Sequence[int]) -> Series[Item]:
+        """The same without the items of these numbers, which are in their order."""
+        if numbers[0] == self._count - len(numbers):
+            return self.first(numbers[0])
+        kept: Parts[Item] = Parts()
+        start = 0
+        for end in (*numbers, self._count):
+            for part in self._parts_between(start, end) if start < end else ():
+                kept.extend(part)
+            start = end + 1
+        return kept.series()
+
+    def _parts_between(self, first: int, end: int) -> Iterator[Sequence[Item]]:
+        """The items with these numbers, as of segments()."""
+        start = 0
+        for part in self.segments():
+            low, high = max(0, first - start), min(end - start, len(part))
+            if low < high:
+                yield _first(part, high) if isinstance(part, OnDemand) and not low else part[low:high]
+            start += len(part)
+
     def __len__(self) -> int:
         return self._count
 
@@ -107,9 +128,7 @@ class Series(Sequence[Item]):
     def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
         if isinstance(index, slice):
             places = range(self._count)[index]
-            if places.step == 1 and places.stop == self._count:
-                return self._last(len(places))
-            return tuple(self)[index]
+            return self._between(places.start, places.stop) if places.step == 1 else tuple(self)[index]
         place: int = range(self._count)[index]  # raises IndexError
         changed: Item = _NONE if self._changed is None else self._changed.get(place, _NONE)
         if changed is not _NONE:
@@ -122,7 +141,9 @@ class Series(Sequence[Item]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_equal, self, other))
+        if isinstance(other, Series) and not (self._changed or other._changed) and self._parts == other._parts:
+            return True
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(is_equal, self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -132,17 +153,17 @@ class Series(Sequence[Item]):
     def __reduce__(self) -> tuple[type[Series[Item]], tuple[tuple[Item, ...]]]:
         return Series, (tuple(self),)
 
-    def _last(self, count: int) -> tuple[Item, ...]:
-        found: tuple[Item, ...] = ()
-        for items, counted in reversed(self._parts):
-            missing = count - len(found)
-            if not missing:
-                break
-            found = (*items[max(0, counted - missing) : counted], *found)
-        if not self._changed:
-            return found
-        numbers = range(self._count - len(found), self._count)
-        return tuple(self._changed.get(number, item) for number, item in zip(numbers, found, strict=True))
+    def _between(self, first: int, end: int) -> tuple[Item, ...]:
+        """Those with the numbers from `first` on, before `end`, without a look at others."""
+        items: list[Item] = []
+        start = 0
+        for part, counted in self._parts:
+            low, high = max(0, first - start), min(end - start, counted)
+            if low < high:
+                items += part[low:high]
+            start += counted
+        changed: Mapping[int, Item] = self._changed or {}
+        return tuple(changed.get(number, item) for number, item in enumerate(items, first)) if changed else tuple(items)
 
     def _of(
         self, parts: Sequence[tuple[_Part[Item], int]], count: int, changed: Layered[int, Item] | None
@@ -199,7 +220,3 @@ def counted(items: Sequence[Item]) -> Iterator[tuple[Item, int]]:
             yield from ((item, part.count_of(place)) for place, item in enumerate(part.cycle))
         else:
             yield from ((item, 1) for item in part)
-
-
-def _equal(mine: Any, other: Any) -> bool:
-    return mine is other or bool(mine == other)

@@ -13,7 +13,6 @@ from hipplan.program.program import Program
 from hipplan.program.resize import require_memory
 from hipplan.program.resources import Resource
 from hipplan.program.sleeping_bytes import unmovable
-from hipplan.program.steps import whole_name
 
 Units = Mapping[str, Sequence[str]]
 """A name that the caller passed -> its allocations."""
@@ -104,7 +103,6 @@ def require_able(program: Program, units: Units, to: str) -> None:
 def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, ApplyError]]:
     """The names whose memory cannot be freed by itself, and why (HP440)."""
     kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
-    made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
     for name, allocations in units.items():
         if name in program.shared:
             why = "other ranks of this node map it, which keeps its memory allocated"
@@ -117,9 +115,11 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
         if kinds[name] in _WITH_THEIR_ADDRESSES:
             hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
             yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
-        moves = to == MAPPED and any(memory in program.away or is_on_device(made.get(memory)) for memory in allocations)
+        moves = to == MAPPED and any(
+            memory in program.away or is_on_device(program.makers.get(memory)) for memory in allocations
+        )
         for memory in allocations:
-            step = made.get(memory)  # None if it sleeps already
+            step = program.makers.get(memory)  # None if it sleeps already
             if moves and isinstance(step, steps.CreateAllocation) and step.rdma:
                 yield name, cannot_sleep(name, "network cards reach it on its device (rdma: true)", "sleep to='host'")
             if isinstance(step, steps.ImportAllocation):

@@ -6,18 +6,22 @@ places with the same rights, fills it from the backup, and frees the backup last
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hipplan.errors import ApplyError
-from hipplan.machines.machine import Machine
 from hipplan.program import away, contents, pieces, sealing, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import Part, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
+from hipplan.program.layered import Overlay
 from hipplan.program.program import Program
+from hipplan.program.resize import find
+from hipplan.program.runs import with_runs_of, without
+from hipplan.program.series import Series
 from hipplan.program.sleepers import Units, is_on_device, require_able, units_of
 from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
 from hipplan.program.steps import whole_name
@@ -67,12 +71,7 @@ def falls_asleep(
     known_sums = {allocation for allocation in known if program.backups[allocation].checked}
     known_checked = {name: replace(new.backups[name], checked=True) for name in known_sums}
     new = replace(new, backups={**new.backups, **known_checked})
-    goes = _about(program.steps, memory)
-    new = replace(
-        new,
-        steps=tuple(step for step in new.steps if not goes(step)),
-        sleeping=(*program.sleeping, *filter(goes, program.steps)),
-    )
+    new = _asleep(new, program, memory)
     moves = moves_out({name: parts for name, parts in moved.items() if name not in known}, new)
     summed = [name for name in memory if to == HOST or name in known] if checked else ()  # else on their way
     filled = (*moves, *digests(summed, new, known_sums))
@@ -148,11 +147,11 @@ def carried_over(old: Program, new: Program) -> Program:
             raise _changed(plan_name_of(old, name))
     kept = stays | {name for name in old.backups if name not in asleep and was.get(name) == now.get(name, ())}
     is_gone = _about(old.sleeping, asleep - stays)
-    sleeps = _about(new.steps, stays)
-    made = (step for step in new.steps if not sleeps(step))
+    regions = _regions_of(stays)
+    made = without(new.steps, _about(with_runs_of(regions, new.steps), stays), regions)
     new = replace(
         new,
-        steps=(*made, *(step for step in old.steps if is_backup(step))),
+        steps=made.with_more([step for _, step in old.single if is_backup(step)]),
         sleeping=tuple(step for step in old.sleeping if not is_gone(step)),
         backups={name: backup for name, backup in old.backups.items() if name in kept},
     )
@@ -191,27 +190,6 @@ def require_places(change: Difference) -> None:
             raise _changed(plan_name_of(change.old, step.allocation))
 
 
-def bytes_asleep(program: Program) -> dict[int, int]:
-    """Device -> bytes that it would need more if everything were awake."""
-    bytes_by_device = dict.fromkeys(program.devices.values(), 0)
-    for step in program.sleeping:
-        if isinstance(step, steps.CreateAllocation):
-            bytes_by_device[step.device] += step.size
-    for device, size in away.bytes_away(program).items():
-        bytes_by_device[device] += size
-    return bytes_by_device
-
-
-def as_if_awake(machine: Machine, program: Program) -> Machine:
-    """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
-    more = bytes_asleep(program)
-    devices = [
-        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
-        for ordinal, device in enumerate(machine.devices)
-    ]
-    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
-
-
 def _changed(name: str) -> ApplyError:
     return refuse_asleep(name, "the plan changes it or its place")
 
@@ -226,6 +204,20 @@ def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> Callable
         return step.makes == "allocation" and whole_name(step.name) in memory
 
     return is_about
+
+
+def _asleep(new: Program, program: Program, memory: Mapping[str, None]) -> Program:
+    """A program without the steps of these allocations, which sleep. program: the one that has them."""
+    regions = _regions_of(memory)
+    near = with_runs_of(regions, program.steps)
+    goes = _about(near, memory)
+    stay = without(new.steps, goes, regions)
+    return replace(new, steps=stay, sleeping=(*program.sleeping, *filter(goes, near)))
+
+
+def _regions_of(memory: Iterable[str]) -> set[str]:
+    """What may be a region among the names of which those of allocations are made."""
+    return {name.partition("#")[0] for name in memory}
 
 
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
@@ -245,8 +237,7 @@ def _with_backups(
 ) -> Program:
     """The program with a backup for each allocation; a retained one is used again."""
     backups = dict(program.backups)
-    holder = {step.name: step.device for step in program.steps if isinstance(step, steps.CreateAllocation)}
-    taken = {step.name for step in program.steps}
+    taken: Overlay[str, Any] = Overlay(program.makers)
     made: list[steps.Step] = []
     for unit, memory in units.items():
         ends: dict[int, tuple[str, int]] = {}
@@ -257,14 +248,14 @@ def _with_backups(
             elif was is not None and (was.to, was.size) == (to, size):
                 backups[name] = replace(was, checked=checked)
             else:
-                device = holder[name]
+                device = find(program, steps.CreateAllocation, name).device
                 place, end = ends.get(device, ("", 0))
                 place = place or pinned_name(unit, device, taken)
-                taken.add(place)
+                taken[place] = None
                 backups[name], ends[device] = Backup(to, place, end, size, checked=checked), (place, end + size)
         made += _pinned(ends, program)
     new = _without_unused(replace(program, backups=backups))
-    return replace(new, steps=(*new.steps, *made))
+    return replace(new, steps=Series(new.steps).with_more(made))
 
 
 def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, checked: bool) -> Program:
@@ -317,8 +308,8 @@ def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[s
 def _without_unused(program: Program) -> Program:
     """The program without pinned memory of backups that are gone."""
     used = {backup.place for backup in program.backups.values() if backup.to == HOST}
-    kept = tuple(step for step in program.steps if not is_backup(step) or step.name in used)
-    return program if len(kept) == len(program.steps) else replace(program, steps=kept)
+    unused = {step.name for _, step in program.single if is_backup(step) and step.name not in used}
+    return replace(program, steps=without(program.steps, lambda step: step.name in unused, ())) if unused else program
 
 
 def _woken(program: Program, memory: Container[str]) -> Program:
@@ -328,7 +319,9 @@ def _woken(program: Program, memory: Container[str]) -> Program:
     made = [step for step in woken if isinstance(step, steps.CreateAllocation)]
     return replace(
         program,
-        steps=(*program.steps, *made, *(step for step in woken if not isinstance(step, steps.CreateAllocation))),
+        steps=Series(program.steps).with_more(
+            [*made, *(s for s in woken if not isinstance(s, steps.CreateAllocation))]
+        ),
         sleeping=tuple(step for step in program.sleeping if not wakes(step)),
     )
 

@@ -1,4 +1,4 @@
-"""The copies of sleep and wake: which device moves which bytes to the backup and back. Pure."""
+"""The bytes of sleeping memory: which device copies which to the backup and back, and how many it takes to wake it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from hipplan.errors import ApplyError
 from hipplan.files.tensorfiles import Wanted
-from hipplan.program import sealing
+from hipplan.machines.machine import Machine
+from hipplan.program import away, sealing
 from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, Part, Save, Taken
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.steps import CPU_ORDINAL, whole_name
+from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, whole_name
 
 
 def plan_name_of(program: Program, memory: str) -> str:
@@ -43,6 +44,27 @@ def unmovable(program: Program, memory: Iterable[str]) -> set[str]:
         except ApplyError:
             refused.add(name)
     return refused
+
+
+def as_if_awake(machine: Machine, program: Program) -> Machine:
+    """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
+    more = _bytes_asleep(program)
+    devices = [
+        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
+        for ordinal, device in enumerate(machine.devices)
+    ]
+    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
+
+
+def _bytes_asleep(program: Program) -> dict[int, int]:
+    """Device -> bytes that it would need more if everything were awake."""
+    bytes_by_device = dict.fromkeys(program.devices.values(), 0)
+    for step in program.sleeping:
+        if isinstance(step, CreateAllocation):
+            bytes_by_device[step.device] += step.size
+    for device, size in away.bytes_away(program).items():
+        bytes_by_device[device] += size
+    return bytes_by_device
 
 
 def _places(program: Program, memory: Iterable[str]) -> tuple[dict[str, list[Resource]], Memory]:

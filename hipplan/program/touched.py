@@ -5,8 +5,9 @@ To compare thousands of chunks that stay would cost more than the change. So mos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -53,24 +54,38 @@ class Touched:
         old, new = self.whole
         for name in (*self.buffers, *self.regions):
             yield new.slots[name], old.slots[name], 1
-        in_runs: dict[tuple[str, bool], int] = {}
-        """How many chunks of each region are in a run of both programs, from the first on."""
-        there = {(run.region, run.of_memory): run for _, run in runs(old.steps)}
-        for _, run in runs(new.steps):
-            was = there.get((run.region, run.of_memory))
-            if run.region in self.regions and was is not None and was.chunks.start == run.chunks.start == 0:
-                many = in_runs[run.region, run.of_memory] = min(len(run.chunks), len(was.chunks))
-                yield new.slots[run.name_of(0)], old.slots[run.name_of(0)], many
+        in_old, in_new = _by_region(old), _by_region(new)
         for region in self.regions:
             for of_memory, name_of in ((True, memory_of), (False, mapping_of)):
-                for chunk in range(in_runs.get((region, of_memory), 0), len(new.regions[region].chunks)):
-                    name = name_of(region, chunk)
-                    yield new.slots[name], old.slots[name], 1
+                both = in_old.get((region, of_memory), ()), in_new.get((region, of_memory), ())
+                for chunks in _stretches(*both, len(new.regions[region].chunks)):
+                    first = name_of(region, chunks.start)
+                    yield new.slots[first], old.slots[first], len(chunks)
+
+
+def _by_region(program: Program) -> dict[tuple[str, bool], list[range]]:
+    """(region, whether of its memory) -> the chunks of each of its runs."""
+    chunks: dict[tuple[str, bool], list[range]] = {}
+    for _, run in runs(program.steps):
+        chunks.setdefault((run.region, run.of_memory), []).append(run.chunks)
+    return chunks
+
+
+def _stretches(old: Sequence[range], new: Sequence[range], count: int) -> Iterator[range]:
+    """All chunks, `count` in number: those in a run of both programs together, others by themselves. old, new: the
+    chunks of each run."""
+    overlaps = (range(max(was.start, now.start), min(was.stop, now.stop)) for was, now in product(old, new))
+    after = 0
+    for chunks in (*sorted(filter(None, overlaps), key=attrgetter("start")), range(count, count)):
+        yield from (range(chunk, chunk + 1) for chunk in range(after, chunks.start))
+        if chunks:
+            yield chunks
+        after = chunks.stop
 
 
 def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
-    is_plain = not any(program.contents or program.sleeping or program.parts for program in (old, new))
+    is_plain = not any(program.contents or program.parts for program in (old, new))
     if not is_plain or old.evenness.in_pieces or old.devices != new.devices:
         return Touched(old, new, frozenset(), frozenset(), (old, new))
     regions = frozenset(_equal_regions(old, new, renewed))
@@ -83,7 +98,8 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
 
 def _equal_regions(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     """The regions whose steps are equal in both programs: they follow from the region, its devices and its range."""
-    differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed)}
+    asleep = (step.name for step in (*old.sleeping, *new.sleeping))
+    differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed, *asleep)}
     for name, placed in new.regions.items():
         was = old.regions.get(name)
         if (

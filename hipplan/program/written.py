@@ -17,8 +17,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.program import alterations, content_steps, steps
+from hipplan.program.facts import owners_by_name, slots_of
 from hipplan.program.program import Program
-from hipplan.program.rows import owners_of, rows_of, slots_of
+from hipplan.program.rows import rows_of
 
 VERSION = 1
 _KEY = "hipplan_program"
@@ -63,7 +64,7 @@ def read(text: str | bytes) -> Program:
         types = get_type_hints(Program)
         program = Program(**made, **{name: _read(types[name], value) for name, value in data.items()})
         woken = (*program.making, *program.sleeping)
-        rows_of(woken, slots_of(woken), owners_of(woken, {}))  # raises if a step names an object that does not exist
+        rows_of(woken, slots_of(woken), owners_by_name(woken))  # raises if a step names an object that does not exist
         mapped = {resource.name for resource in program.resources if resource.memory}
         if unknown := program.sealed.keys() - mapped:
             raise ValueError(f"{min(unknown)} is sealed but not mapped")

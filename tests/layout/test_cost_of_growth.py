@@ -41,6 +41,22 @@ def test_one_more_chunk_costs_the_same_beside_many(release: str, sim: Simulator)
 
 
 @pytest.mark.parametrize("release", RELEASES)
+def test_a_region_that_has_not_grown_shrinks_at_the_same_cost(release: str, sim: Simulator) -> None:
+    """Its last chunks are in the middle of all steps: the memory of all chunks comes before the first mapping."""
+    costs: dict[int, list[Calls]] = {}
+    with as_release(sim, release):
+        for chunks in (2 * LEAST, 2000):
+            with layout_of(chunks) as layout:
+                first = calls_of(lambda layout=layout: layout.shrink("cache", by=CHUNK))
+                costs[chunks] = [first, calls_of(lambda layout=layout: layout.shrink("cache", by=CHUNK))]
+                assert layout.drift() == []
+                assert layout["cache"].size == (chunks - 2) * CHUNK
+    for beside_few, beside_many in zip(*costs.values(), strict=True):
+        assert beside_many.python <= 1.2 * beside_few.python
+        assert beside_many.builtin <= 1.2 * beside_few.builtin
+
+
+@pytest.mark.parametrize("release", RELEASES)
 def test_one_chunk_is_remapped_at_the_same_cost_beside_many(release: str, sim: Simulator) -> None:
     costs: dict[int, list[Calls]] = {}
     with as_release(sim, release):
@@ -62,7 +78,7 @@ def test_one_chunk_is_remapped_at_the_same_cost_beside_many(release: str, sim: S
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_region_is_sealed_at_the_same_cost_beside_many_chunks(release: str, sim: Simulator) -> None:
+def test_a_region_is_sealed_and_remapped_at_the_same_cost_beside_many_chunks(release: str, sim: Simulator) -> None:
     costs: dict[int, list[Calls]] = {}
     with as_release(sim, release):
         for chunks in (2, 2000):
@@ -70,7 +86,11 @@ def test_a_region_is_sealed_at_the_same_cost_beside_many_chunks(release: str, si
                        for name, size in (("cache", chunks), ("weights", 3))}  # fmt: skip
             plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": regions}
             with hipplan.apply(plan, runtime="sim", answer=False) as layout:
-                acts = [lambda layout=layout: layout.seal("weights"), lambda layout=layout: layout.unseal("weights")]
+                acts = [
+                    lambda layout=layout: layout.seal("weights"),
+                    lambda layout=layout: layout.unseal("weights"),
+                    lambda layout=layout: layout.remap("weights"),
+                ]
                 for act in acts:
                     act()
                 costs[chunks] = [calls_of(act) for act in acts]

@@ -34,6 +34,11 @@ def many_chunks(count: int, more: int) -> hipplan.LoadedPlan:
     return plan({"regions": {"cache": region}}, {f"b{number}": "64KiB" for number in range(1 + more)})
 
 
+def many_chunks_in_blocks(count: int, more: int) -> hipplan.LoadedPlan:
+    region = {"devices": ["gpu.*"], "spread": "blocks", "size": count * CHUNK, "chunk": CHUNK}
+    return plan({"regions": {"cache": region}}, {f"b{number}": "64KiB" for number in range(1 + more)})
+
+
 def many_buffers(count: int, more: int) -> hipplan.LoadedPlan:
     sizes = {f"b{number}": "64KiB" for number in range(count)}
     return plan({}, sizes | {f"b{count // 2}": f"{64 + more}KiB"})
@@ -45,7 +50,12 @@ def plan(more: dict[str, Any], sizes: dict[str, str]) -> hipplan.LoadedPlan:
 
 
 @pytest.mark.parametrize(
-    ("make", "most"), [(many_chunks, CALLS_OF_CHUNKS_MAX), (many_buffers, 1000 * CALLS_OF_BUFFER_MAX)]
+    ("make", "most"),
+    [
+        (many_chunks, CALLS_OF_CHUNKS_MAX),
+        (many_chunks_in_blocks, CALLS_OF_CHUNKS_MAX),
+        (many_buffers, 1000 * CALLS_OF_BUFFER_MAX),
+    ],
 )
 def test_an_update_makes_few_calls_for_what_stays(make: Any, most: int, sim: Simulator) -> None:
     costs = []
@@ -72,7 +82,39 @@ def test_an_apply_makes_no_calls_for_a_chunk(sim: Simulator) -> None:
     assert abs(costs[2] - costs[1]) <= CALLS_OF_CHUNKS_MAX
 
 
-@pytest.mark.parametrize("make", [many_chunks, many_buffers])
+def test_a_region_that_has_slept_does_not_make_others_dearer(sim: Simulator) -> None:
+    costs = []
+    for count in (100, 100, 1100):  # the first one also pays for what is imported
+        first, second = (many_chunks(count, more).plan.model_dump(mode="json", exclude_unset=True) for more in (0, 1))
+        other = {"weights": {"device": "gpu.0", "size": 3 * CHUNK, "chunk": CHUNK}}
+        for given in (first, second):
+            given["regions"] |= other
+        with hipplan.apply(first, runtime="sim", answer=False) as layout:
+            layout.sleep("weights")
+            layout.wake()
+            costs.append(calls_of(lambda layout=layout, second=second: layout.update(second, lose="*")).python)
+            assert layout.drift() == []
+    assert costs[2] - costs[1] <= CALLS_OF_CHUNKS_MAX
+
+
+def test_a_recorded_and_watched_step_costs_the_same_beside_many(sim: Simulator, tmp_path: Path) -> None:
+    costs = []
+    for count in (100, 100, 1000):  # the first one also pays for what is imported
+
+        def applied(count: int = count) -> None:
+            hipplan.apply(
+                many_chunks(count, 0),
+                runtime="sim",
+                record=tmp_path / "record",
+                on_step=lambda number, step: None,
+                answer=False,
+            ).close()
+
+        costs.append(calls_of(applied).python / count)
+    assert costs[2] <= 1.2 * costs[1]
+
+
+@pytest.mark.parametrize("make", [many_chunks, many_chunks_in_blocks, many_buffers])
 def test_comparing_sees_only_what_differs(make: Any) -> None:
     old, new = (compile_plan(make(1000, more), "mi300x-8") for more in (0, 1))
     change = difference(old, new)

@@ -19,7 +19,10 @@ def test_a_series_is_what_a_copied_tuple_is(seed: int) -> None:
     history = [(series, plain)]
     for step in range(300):
         chance = numbers.random()
-        if chance < 0.35:
+        if chance < 0.1 and plain:
+            gone = sorted(numbers.sample(range(len(plain)), numbers.randint(1, min(4, len(plain)))))
+            plain, series = tuple(x for at, x in enumerate(plain) if at not in gone), series.without(gone)
+        elif chance < 0.35:
             count = numbers.randint(max(0, len(plain) - 6), len(plain))
             plain, series = plain[:count], series.first(count)
         elif chance < 0.6:
@@ -35,10 +38,11 @@ def test_a_series_is_what_a_copied_tuple_is(seed: int) -> None:
         assert made != (*expected, 1)
         assert tuple(reversed(made)) == expected[::-1]
         for start in range(0, len(expected) + 2, 3):
-            assert (made[start:], made[:start], made[-start:]) == (
+            assert (made[start:], made[:start], made[-start:], made[start : start + 5]) == (
                 expected[start:],
                 expected[:start],
                 expected[-start:],
+                expected[start : start + 5],
             )
         for place in range(-len(expected), len(expected)):
             assert made[place] == expected[place]

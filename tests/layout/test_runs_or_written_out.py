@@ -1,0 +1,195 @@
+"""A layout whose chunks are kept as runs is the layout whose chunks are written out: random acts on both make the same
+calls, reports, records and errors."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.program import on_demand
+from hipplan.program.runs import runs
+from tests.conftest import WHOLE, Simulator
+from tests.faults.harness import as_release, same_calls_each_time
+from tests.machines.test_releases import RELEASES as QUIRKS
+from tests.python_calls import CHUNK
+
+ACTS = 7
+SEEDS = 60 if WHOLE else 8
+NEVER = 1 << 40
+RELEASES = {"6.2": "6.2.41133", "6.4": "6.4.43484", "7.2": "7.2.53211", "7.15": "7.15.0"}
+THREADED = {"hipGetDevice", "hipSetDevice", "hipMemcpyAsync", "hipStreamSynchronize"}
+"""Calls that two threads make at once in a sleep, in any order: they are counted."""
+OWN = ("at_us", "us", "started", "process", "provenance", "program")
+"""Of a record: what differs each time."""
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+Draw = random.Random
+Plan = dict[str, Any]
+Act = Callable[[hipplan.Layout], Any]
+
+
+def region(draw: Draw, release: str) -> Plan:
+    count = draw.choice((32, 33, 40, 67))
+    both = draw.choice((["gpu.0", "gpu.1"], ["gpu.1", "gpu.0"]))
+    size = {"size": count * CHUNK}
+    room = {"reserve": (count + 20) * CHUNK}
+    some: Plan = draw.choice(
+        (
+            {"device": draw.choice(both), **size, **room},
+            {"devices": both, "spread": "blocks", **size},
+            {"devices": both, "spread": "interleave", **size, **room},
+            {"devices": both, "sizes": [count * CHUNK, draw.choice((3, 35)) * CHUNK]},
+        )
+    )
+    if release == "6.2":  # which gives rights to one device
+        some["access"] = {"owner": "rw"}
+    elif release != "6.4":
+        host = {"host": "rw"} if release == "7.15" else {}
+        rights = (
+            {"gpu.*": "rw"},
+            {"owner": "rw"},
+            {"owner": "rw", "gpu.0": "r"},
+            {"gpu.0": "rw"},
+            {"owner": "rw", **host},
+        )
+        some |= draw.choice(({}, {"access": draw.choice(rights)}))
+    if draw.random() < 0.2:
+        some["seal"] = True
+    if draw.random() < 0.2:
+        some["attached"] = "rw"
+    if draw.random() < 0.3:
+        some["tensors"] = {"t": {"dtype": "f32", "shape": [1024]}, "u": {"dtype": "f32", "shape": [-1, 512]}}
+    return {"chunk": CHUNK, **some}
+
+
+def plan(draw: Draw, regions: dict[str, Plan]) -> Plan:
+    buffer = {"kind": "device", "device": "gpu.0", "size": draw.choice(("64KiB", "128KiB"))}
+    made: Plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "buffers": {"b": buffer}, "regions": regions}
+    if draw.random() < 0.3:
+        made["allocations"] = {"a": {"device": "gpu.1", "size": CHUNK}}
+        made["reservations"] = {"own": {"size": 4 * CHUNK, "mappings": [{"allocation": "a"}]}}
+    if draw.random() < 0.5 and "tensors" in (kv := regions.get("kv", {})) and "access" not in kv:
+        made["contents"] = {"kv.t": {"value": 1.0}}
+    return made
+
+
+def other_plan(draw: Draw, regions: dict[str, Plan], release: str) -> Plan:
+    now = dict(regions)
+    for name, was in regions.items():
+        chance = draw.random()
+        if chance < 0.2:
+            now[name] = region(draw, release)
+        elif chance < 0.4 and "size" in was:
+            now[name] = was | {"size": was["size"] + draw.choice((-1, 1, 5)) * CHUNK}
+        elif chance < 0.5:
+            del now[name]
+    return plan(draw, now | ({"more": region(draw, release)} if draw.random() < 0.3 else {}))
+
+
+def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tuple[str, Act]:
+    """An act and its name."""
+    name, size = draw.choice(("kv", "w", "kv", "w", "*")), draw.choice((1, 2, 5, 40)) * CHUNK
+    device, keeps, retain = draw.choice((None, "gpu.0", "gpu.1", "host")), draw.random() < 0.7, draw.random() < 0.3
+    first = draw.randrange(34)
+    part = first * CHUNK, (first + draw.choice((1, 3, 30))) * CHUNK
+    to, other, lose = (
+        draw.choice(("host", "drop", folder / "asleep")),
+        other_plan(draw, regions, release),
+        draw.choice("** "),
+    )
+    acts: list[tuple[int, str, Act]] = [
+        (2, "grow", lambda layout: layout.grow(name, by=size)),
+        (2, "shrink", lambda layout: layout.shrink(name, by=size)),
+        (1, "remap", lambda layout: layout.remap(name, device=device, keep_bytes=keeps)),
+        (2, "remap a part", lambda layout: layout.remap(name, part=part, device=device, keep_bytes=keeps)),
+        (1, "seal", lambda layout: layout.seal(name)),
+        (1, "unseal", lambda layout: layout.unseal(name)),
+        (2, "sleep", lambda layout: layout.sleep(name, to=to, unchanged=name if retain else ())),
+        (2, "wake", lambda layout: layout.wake(retain=retain)),
+        (1, "wake some", lambda layout: layout.wake(name)),
+        (2, "update", lambda layout: layout.update(other, lose=lose.strip())),
+    ]
+    ((_, title, chosen),) = draw.choices(acts, [often for often, _, _ in acts])
+    return f"{title} {name}", chosen
+
+
+class Player:
+    """Plays random acts, and keeps what comes of each."""
+
+    def __init__(self, seed: int, folder: Path, sim: Simulator) -> None:
+        folder.mkdir()
+        self.draw, self.folder, self.sim = Draw(seed), folder, sim
+        self.lines: list[str] = []
+        self.runs = 0
+        """The number of runs of the first program."""
+
+    def play(self) -> list[str]:
+        release = self.draw.choice([*RELEASES])
+        regions = {name: region(self.draw, release) for name in ("kv", "w")}
+        first, record = plan(self.draw, regions), self.folder / "record"
+        self.lines += [release, json.dumps(first)]
+        with same_calls_each_time(), as_release(self.sim, RELEASES[release], *QUIRKS[release].split()):
+            layout = self.done("apply", lambda: hipplan.apply(first, runtime="sim", answer=False, record=record))
+            if layout is not None:
+                self.runs = len([*runs(layout.program.steps)])
+                with layout:
+                    for _ in range(ACTS):
+                        title, chosen = act(self.draw, regions, release, self.folder)
+                        self.done(title, partial(chosen, layout))
+                        self.look_at(layout)
+                    self.done("close", layout.close)
+            self.sim.free_everything()  # what calls that failed in an undo have left
+        events = map(json.loads, record.read_text().splitlines() if record.exists() else ())
+        self.lines += [str({key: value for key, value in event.items() if key not in OWN}) for event in events]
+        return [ADDRESS.sub("ADDRESS", line.replace(str(self.folder), "FOLDER")) for line in self.lines]
+
+    def done(self, title: str, chosen: Callable[[], Any]) -> Any:
+        """The result of an act, during which a call may fail; None after an error."""
+        fails = self.draw.random() < 0.2 and not title.startswith(("apply", "sleep", "wake"))
+        faults = f"*@{self.draw.randrange(1, 400)}=hipErrorOutOfMemory" if fails else ""
+        trace, made = self.folder / "trace", None
+        trace.unlink(missing_ok=True)
+        gc.collect()
+        self.lines.append(f"=== {title} {faults}")
+        self.sim.runtime.trace_to(str(trace))
+        self.sim.runtime.arm_faults(faults)
+        try:
+            made = chosen()
+            self.lines += [*str(made).splitlines(), repr(made)]
+        except hipplan.HipplanError as error:
+            self.lines += [*map(str, error.diagnostics), *str(error).splitlines()]
+        self.sim.runtime.arm_faults("")
+        self.sim.runtime.trace_to("")
+        calls = [*map(json.loads, trace.read_text().splitlines())] if trace.exists() else []
+        self.lines += [str((c["call"], c["args"], c["result"])) for c in calls if c["call"] not in THREADED]
+        self.lines.append(str(sorted(Counter(call["call"] for call in calls).items())))
+        return made
+
+    def look_at(self, layout: hipplan.Layout) -> None:
+        program = layout.program
+        self.lines += [f"{c.name}: {c.what}: {c.desired} {c.current}" for c in layout.verify()]
+        self.lines += [*map(str, program.resources), *map(str, program.steps)]
+        self.lines += [str(sorted(fact.items())) for fact in (program.slots, program.owners, program.taken)]
+        self.lines.append(str((program.descriptors, program.evenness)))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_runs_and_what_is_written_out_make_one_layout(
+    seed: int, tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Player(seed, tmp_path / "runs", sim)
+    lines = short.play()
+    monkeypatch.setattr(on_demand, "LEAST", NEVER)
+    written = Player(seed, tmp_path / "written out", sim)
+    assert written.play() == lines
+    assert short.runs > written.runs == 0
