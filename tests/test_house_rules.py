@@ -100,6 +100,17 @@ def test_no_streams_are_used() -> None:
     refuse((f"{place(path)}: {name}" for path in CPP for name in header.findall(path.read_text())), "no streams")
 
 
+def test_a_cpp_file_uses_the_names_that_it_takes_over() -> None:
+    """clang-tidy reads several sources at once, and looks at using declarations and aliases in the first file alone."""
+    taken = re.compile(r"^ *(?:using [\w:]*?(\w+)::(?!\1;)(\w+);|namespace (\w+) = )", re.M)
+    offenders = []
+    for path in CPP:
+        text = path.read_text()
+        names = {used or alias for _, used, alias in taken.findall(text)}
+        offenders += [f"{place(path)}: {name}" for name in names if len(re.findall(rf"\b{name}\b", text)) < 2]
+    refuse(offenders, "a name that a file takes over is used in it")
+
+
 def test_a_file_holds_one_idea() -> None:
     long = (place(path) for path in PYTHON + CPP if len(path.read_text().splitlines()) > 400)
     refuse(long, "over 400 lines: it usually holds two ideas")

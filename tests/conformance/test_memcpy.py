@@ -1,6 +1,7 @@
 """hipMemcpy and its relatives: one rule book under many names."""
 
 import ctypes
+from array import array
 from collections.abc import Callable
 from ctypes import c_void_p
 
@@ -89,6 +90,15 @@ def test_host_to_host(hip: Hip, kind: int) -> None:
     out = text(bytes(4))
     assert hip.hipMemcpy(out, text(b"abcd"), 4, kind) == SUCCESS
     assert out.raw == b"abcd"
+
+
+@MEMCPY
+def test_host_to_host_of_several_mib(hip: Hip) -> None:
+    data = bytes(array("I", range(5 * MIB // 8)))
+    size = len(data)
+    out = text(bytes(3 * size))
+    assert hip.hipMemcpy(ctypes.addressof(out) + size, text(data), size, HOST_TO_HOST) == SUCCESS
+    assert out.raw == bytes(size) + data + bytes(size)
 
 
 @MEMCPY

@@ -58,10 +58,10 @@ def test_a_change_that_is_rolled_back_frees_none_of_it(sim: Simulator) -> None:
         {"behind": [7]},
         {"behind": [1]},  # no pinned buffer
         {"behind": [0, 0]},
-        {"behind": [0], "kept": [(0, 0)]},  # it stays
+        {"behind": [0], "kept": [(0, 0, 1)]},  # it stays
         {"spared": [7]},
         {"spared": [0]},  # no allocation
-        {"spared": [1], "kept": [(0, 1)]},
+        {"spared": [1], "kept": [(0, 1, 1)]},
     ],
 )
 def test_wrong_slots_are_refused(more: dict[str, Any], sim: Simulator) -> None:

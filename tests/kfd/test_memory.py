@@ -73,6 +73,7 @@ queues = Queue(driver, 0), Queue(driver, 1)
 queues[0].copy(0x7000_0000_0000 + 12345, ctypes.addressof(given), 10)
 queues[1].copy(ctypes.addressof(taken), 0x7000_0000_0000 + 12345, 10)
 assert taken.raw[:10] == b"some bytes"
+assert ledger()["queues"] == [{"queue": queue.id, "gpu": gpu} for gpu, queue in enumerate(queues)]
 for queue in queues: queue.destroy()
 assert [buffer["kind"] for buffer in ledger()["buffers"]] == ["gpu", "registered", "registered"]
 assert not ledger()["queues"]

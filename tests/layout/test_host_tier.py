@@ -91,9 +91,12 @@ def test_a_part_moves_and_the_region_grows_on_its_gpu(layout: Layout, sim: Simul
 
 def test_views_of_the_gpu_stay_and_those_of_the_cpu_refuse_the_move_back(layout: Layout) -> None:
     seen_by_gpu = layout["cache"].__dlpack__(max_version=(1, 0))
+    seen_by_cupy = layout["cache"]
+    data = seen_by_cupy.__cuda_array_interface__["data"]
     device = layout["cache"].__dlpack_device__()
     layout.remap("cache", device="host")
     assert layout["cache"].__dlpack_device__() == device
+    assert layout["cache"].__cuda_array_interface__["data"] == data
     cpu = numpy.from_dlpack(layout["cache"].on("host"))
     cpu[:] = 5
     assert (layout.read("cache") == 5).all()
@@ -106,7 +109,7 @@ def test_views_of_the_gpu_stay_and_those_of_the_cpu_refuse_the_move_back(layout:
         layout["cache"].on("host")
     with pytest.raises(LayoutInUse, match="'cache'"):
         layout.remap("cache")  # the view would see other memory
-    del seen_by_gpu
+    del seen_by_gpu, seen_by_cupy
 
 
 def test_views_of_the_gpu_stay_where_no_bytes_are_kept(layout: Layout) -> None:

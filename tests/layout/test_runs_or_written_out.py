@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.layout.undo import wait_until_freed
 from hipplan.program import on_demand
 from hipplan.program.runs import runs
 from tests.conftest import WHOLE, Simulator
@@ -27,8 +28,8 @@ ACTS = 7
 SEEDS = 60 if WHOLE else 8
 NEVER = 1 << 40
 RELEASES = {"6.2": "6.2.41133", "6.4": "6.4.43484", "7.2": "7.2.53211", "7.15": "7.15.0"}
-THREADED = {"hipGetDevice", "hipSetDevice", "hipMemcpyAsync", "hipStreamSynchronize"}
-"""Calls that two threads make at once in a sleep, in any order: they are counted."""
+THREADED = {"hipGetDevice", "hipSetDevice", "hipMemcpyAsync", "hipStreamSynchronize", "hipHostFree"}
+"""Calls that several threads make at once in a sleep or behind a wake, in any order: they are counted."""
 OWN = ("at_us", "us", "started", "process", "provenance", "program")
 """Of a record: what differs each time."""
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -168,6 +169,7 @@ class Player:
             self.lines += [*str(made).splitlines(), repr(made)]
         except hipplan.HipplanError as error:
             self.lines += [*map(str, error.diagnostics), *str(error).splitlines()]
+        wait_until_freed()
         self.sim.runtime.arm_faults("")
         self.sim.runtime.trace_to("")
         calls = [*map(json.loads, trace.read_text().splitlines())] if trace.exists() else []

@@ -204,6 +204,15 @@ def test_slots_are_used_again(layout: Layout) -> None:
             pool.close()
 
 
+def test_the_slot_of_a_closed_pool_is_used_again_once_its_last_block_is_freed(layout: Layout) -> None:
+    for _ in range(17):  # there are 16 slots
+        pool = TorchPool(layout._holding, "scratch").native
+        allocator = Allocator(pool)
+        block = allocator.malloc(512) or 0
+        pool.close()
+        allocator.free(block)
+
+
 def test_a_slot_s_functions_are_not_the_next_pool_s(layout: Layout) -> None:
     """PyTorch keeps them for as long as a user keeps the MemPool that torch_pool() gave."""
     first = TorchPool(layout._holding, "scratch")

@@ -95,6 +95,10 @@ def absent(sim: Simulator) -> Any:
         answer.append(f"{error.diagnostics[0].code} {error.diagnostics[0].why}")
     if group.rank == 0:
         MPI.COMM_WORLD.Send(b"1", 2)
+    until = time.monotonic() + scripts.WAIT_S
+    while group.store._joining is not None and time.monotonic() < until:
+        group.store._go_on()  # Open MPI may crash in MPI_Finalize while a communicator is still being made
+        time.sleep(0.001)
     return answer
 
 

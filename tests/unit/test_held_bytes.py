@@ -104,6 +104,12 @@ def test_wake_is_refused_if_a_device_lacks_memory() -> None:
     assert (error.code, error.summary) == ("HP442", "gpu.1 lacks 1MiB to wake: 2MiB are needed")
 
 
+def test_wake_may_take_all_memory_of_a_device() -> None:
+    machine, program = load_machine("sim-2"), kept()
+    full = machine.devices[0].model_copy(update={"memory": 4 << 20, "in_use": 0})
+    held_bytes.require_free_memory(program, machine.model_copy(update={"devices": [full, machine.devices[1]]}), {})
+
+
 @pytest.mark.parametrize("threads", [True, False])
 def test_a_backup_is_freed_with_and_without_threads(threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_more(_: threading.Thread) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import PlanError
+from hipplan.language.expression import ExpressionError, substitute
 from hipplan.language.loader import load
 from hipplan.program.lock import Locked, lock, to_yaml
 
@@ -108,3 +109,10 @@ def test_the_digest_and_the_lock_have_them(tmp_path: Any) -> None:
     with pytest.raises(PlanError, match="the variable 'sizes' is") as caught:
         Locked(path).hold(other)
     assert "--var sizes=['1MiB', '2MiB']" in str(caught.value)
+
+
+def test_a_list_within_a_text_is_marked_from_its_first_character_to_its_last() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        substitute("no $(list) here", {"list": [1, 2]})
+
+    assert (caught.value.start, caught.value.length) == (len("no "), len("$(list)"))

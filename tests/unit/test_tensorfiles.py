@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hipplan.files import tensorfiles
 from hipplan.files.dtypes import DTYPES
 from hipplan.files.tensorfiles import Entry, FileProblem, Files, Wanted, open_file
 
@@ -174,6 +175,23 @@ def test_what_is_no_index(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(FileProblem, match="damaged"):
         list(Files().entries(str(path)))
+
+
+def test_as_many_tensors_as_the_limit_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorfiles, "TENSORS_MAX", 2)
+    index, file = tmp_path / "m.safetensors.index.json", tmp_path / "m.safetensors"
+    for count in (2, 3):
+        names = [f"t{n}" for n in range(count)]
+        index.write_text(json.dumps({"weight_map": dict.fromkeys(names, "m.safetensors")}))
+        header = {name: entry(data_offsets=[24 * n, 24 * n + 24]) for n, name in enumerate(names)}
+        file.write_bytes(safetensors_of(header, bytes(24 * count)))
+        if count == 2:
+            assert [*tensorfiles.read_index(str(index))] == [*entries_of(file)] == names
+    with pytest.raises(FileProblem) as caught:
+        tensorfiles.read_index(str(index))
+
+    assert caught.value.why == "it names more than 2 tensors"
+    assert refused(file).why == "it has more than 2 tensors"
 
 
 def rows(path: Path, **more: Any) -> tuple[int, int, int]:
