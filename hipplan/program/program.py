@@ -33,7 +33,7 @@ from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.rows import owners_of
-from hipplan.program.runs import alike
+from hipplan.program.runs import alike, with_rights
 from hipplan.program.series import Series
 from hipplan.program.steps import (
     ImportAllocation,
@@ -294,7 +294,7 @@ class Program(InNotebooks):
         """The program with other rights on mappings that have some already. other: their new steps. fields: of the new
         program. As grown(), it costs what it changes."""
         numbered = {self.numbers[number_key(step)]: step for step in other}
-        new = replace(self, steps=Series(self.steps).with_changed(numbered), **fields)
+        new = replace(self, steps=with_rights(self.steps, numbered), **fields)
         vars(new)["_given"] = weakref.ref(self), tuple(numbered[number].name for number in sorted(numbered))
         new._carry_on(self, rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}))
         return new

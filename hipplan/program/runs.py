@@ -10,6 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, repeat
+from operator import eq
 from typing import Any, Generic, Protocol, TypeVar
 
 from hipplan.errors import Span
@@ -213,6 +214,26 @@ def with_runs_of(regions: Container[str], some_steps: Sequence[Step]) -> list[St
     """The steps that are in no run, or in one of these regions."""
     parts = (part for part in segments(some_steps) if not isinstance(part, Run) or part.region in regions)
     return [*chain.from_iterable(parts)]
+
+
+def with_rights(some_steps: Sequence[Step], given: Mapping[int, SetAccess]) -> Series[Step]:
+    """The steps with others that give rights. given: by number. A run stays one where all of its chunks get rights in
+    the pattern that it has."""
+    parts: list[Sequence[Step]] = []
+    rest, number = dict(given), 0
+    for segment in segments(some_steps):
+        parts.append(segment)
+        if isinstance(segment, MappingRun) and segment.rights[0]:
+            numbers = range(number + 1, number + len(segment), segment.each)
+            rights = [given[place].rights for place in numbers] if all(place in given for place in numbers) else []
+            pattern = rights[: len(segment.rights)]
+            if rights and all(pattern) and all(map(eq, rights, cycle(pattern))):
+                parts[-1] = MappingRun(segment.memory, segment.offset, segment.origin, pattern)
+                for place in numbers:
+                    del rest[place]
+        number += len(segment)
+    made = Series(some_steps) if len(rest) == len(given) else Series.joined(parts)
+    return made.with_changed(rest) if rest else made
 
 
 def runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, Run]]:

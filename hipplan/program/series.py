@@ -68,8 +68,11 @@ class Series(Sequence[Item]):
 
     def with_changed(self, changed: Mapping[int, Item]) -> Series[Item]:
         """The same, with other items at these numbers, which are from 0 on."""
+        differ = {number: item for number, item in changed.items() if self[number] != item}
+        if not differ:
+            return self
         known: Layered[int, Item] = Layered({}) if self._changed is None else self._changed
-        made = self._of([*self._parts], self._count, known.with_changed({**changed}))
+        made = self._of([*self._parts], self._count, known.with_changed(differ))
         return Series(tuple(made)) if 2 * len(made._changed or ()) >= self._count else made
 
     def first(self, count: int) -> Series[Item]:

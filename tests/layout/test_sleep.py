@@ -336,6 +336,7 @@ def test_a_copy_that_was_kept_is_used_again(layout: Layout, sim: Simulator) -> N
     layout.sleep(["cache", "twice"], unchanged="twice")
     assert pinned() == before | copies
     layout.wake()
+    wait_until_freed()
     assert pinned() == before
     assert sim.read(place, 4 * MIB) == b"\2" * (4 * MIB)  # what is not said to be unchanged is copied
     assert sim.read(address(layout, "twice"), 2 * MIB) == b"\1" * (2 * MIB)  # the caller's word counts
@@ -354,6 +355,7 @@ def test_a_copy_that_was_kept_goes_with_a_drop_and_with_other_memory(layout: Lay
     layout.sleep("cache")
     layout.wake(retain=True)
     layout.sleep("cache", to="drop")
+    wait_until_freed()
     assert {key for key in sim.alive() if key[0] == "buffer"} == before
     layout.wake()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.program import on_demand
+from hipplan.program import on_demand, sealing
 from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.on_demand import LEAST, Repeated, repeated
 from hipplan.program.program import Program
@@ -157,3 +157,23 @@ def test_a_short_run_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of("few")
     assert len([*runs(program.steps)]) == 2
     is_same(program.slots, in_full(program).slots)
+
+
+@pytest.mark.parametrize("names", [["one device", "few"], ["in turn", "for others too"], ["one after the other"]])
+def test_a_sealed_region_is_still_a_run(names: list[str]) -> None:
+    program = program_of(*names)
+    sealed = sealing.sealed(program, "r0")
+    assert len([*runs(sealed.steps)]) == len([*runs(program.steps)])
+    assert {right for _, right in sealed.rights["r0[3]"].rights} == {"r"}
+    part = sealing.sealed(program, "r0[3]")
+    for made in (sealed, part, sealing.unsealed(part, "r0")):
+        written = in_full(made)
+        for fact in FACTS:
+            is_same(getattr(made, fact), getattr(written, fact))
+    opened = sealing.unsealed(sealed, "r0")
+    assert opened.steps == program.steps and [*runs(opened.steps)] == [*runs(program.steps)]
+
+
+def test_steps_that_are_changed_to_what_they_are_stay_in_their_run() -> None:
+    program = program_of("one device")
+    assert program.with_steps({5: program.steps[5]}).steps is program.steps
