@@ -275,4 +275,5 @@ def test_nccl_reduces_what_is_on_the_host(torch_: Any, pair: Machine) -> None:
         for device in (0, 1):
             torch.cuda.synchronize(device)
         assert int(layout.read("counts").view(numpy.int32).sum()) == 2 << 20
+        parts.clear()  # reduced() has them, too
         del views, view
