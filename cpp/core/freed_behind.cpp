@@ -44,6 +44,8 @@ freed_behind::freed_behind(runtime_ptr runtime, std::size_t room, std::vector<de
   report_->leaks.reserve(room);
 }
 
+freed_behind::~freed_behind() = default;
+
 void freed_behind::begin(const std::shared_ptr<freed_behind>& what) noexcept {
   try {
     auto& here = under_way();

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "described.hpp"
 
 namespace hipplan {
 
 struct undo_report;
-struct described;
 
 class freed_behind {
  public:
@@ -23,6 +23,7 @@ class freed_behind {
   freed_behind(runtime_ptr runtime, std::size_t room, std::vector<described> contents = {});
   freed_behind(const freed_behind&) = delete;
   freed_behind& operator=(const freed_behind&) = delete;
+  ~freed_behind();
 
   /// Takes a buffer out of its owner, which is empty afterwards.
   void take(pinned_buffer&& from) noexcept { buffers_.push_back(std::move(from)); }

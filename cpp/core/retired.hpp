@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "deadline.hpp"
+#include "described.hpp"
 #include "freed_behind.hpp"
 #include "hip/error.hpp"
 #include "leases.hpp"
@@ -58,13 +59,6 @@ void release_into(undo_report& report, Kind& what, Release release) {
     what.mark_reported();
   }
 }
-
-/// An object in words: place in the order of creation; name; kind, size and address.
-struct described {
-  std::uint64_t made;
-  std::string name;
-  std::string identity;
-};
 
 /// Adds the description of an object, if it exists.
 void describe(const held& one, std::vector<described>& out);

@@ -12,6 +12,7 @@ from hipplan import _core
 from hipplan.errors import ApplyError, HipplanError, LayoutInUse
 from hipplan.layout.layout import Layout
 from tests.conftest import WHOLE
+from tests.faults.harness import woken
 from tests.hardware.machine import MIB, Machine, pattern
 
 SIZE = 64 * MIB
@@ -129,7 +130,7 @@ def test_a_call_that_fails_leaves_it_awake_or_asleep(act: str, code: str, machin
         machine.runtime.arm_faults(f"*@{n}={code}")
         error: HipplanError | None = None
         try:
-            getattr(layout, act)("weights")
+            woken(layout, names="weights") if act == "wake" else layout.sleep("weights")
         except HipplanError as raised:
             error = raised
         fired = machine.runtime.faults_fired()

@@ -12,6 +12,7 @@ import pytest
 from hipplan import _core
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
+from hipplan.layout.undo import wait_until_freed
 from hipplan.program.steps import Step
 from tests.conftest import WHOLE, Simulator
 from tests.faults.change import facts, owned, writable
@@ -74,6 +75,7 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
         assert layout.drift() == [], f"instruction {at} of {whole}"
         if layout.program is program:
             assert facts(sim, layout) == before, f"instruction {at} of {whole}"
+        wait_until_freed()
         alive = {key for key in sim.alive() if key[0] != "stream"}
         assert alive == owned(sim, layout), f"instruction {at} of {whole}"
         look_at_everything(layout)

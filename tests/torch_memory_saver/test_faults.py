@@ -15,6 +15,7 @@ import pytest
 
 import hipplan
 from hipplan import _core
+from hipplan.layout.undo import wait_until_freed
 from hipplan.torch_memory_saver import TorchMemorySaver
 from tests.conftest import Simulator
 from tests.faults.harness import DEFECTS, FOR_EVER, ONCE, RELEASES, as_release, chosen
@@ -137,6 +138,7 @@ def calls_of(sim: Simulator, torch: Torch, first: Act, act: Act, to: Path) -> li
     to.unlink(missing_ok=True)
     sim.runtime.trace_to(str(to))
     act(program)
+    wait_until_freed()
     sim.runtime.trace_to("")
     program.saver.resume()
     program.close()
@@ -158,6 +160,7 @@ def test_any_call_may_fail(
         before = program.paused
         sim.runtime.arm_faults(f"*@{n}{mode}=hipErrorOutOfMemory")
         error = attempt(lambda program=program: act(program))
+        wait_until_freed()
         assert sim.runtime.faults_fired(), (n, call)
         sim.runtime.arm_faults("")
         if error and what.startswith(("pause", "resume")):
