@@ -178,7 +178,8 @@ def test_any_call_may_fail(
         known += "\n".join([attempt(program.close), *caplog.messages, *_core.take_leaks()])
         left = sim.alive() - empty
         assert {where for _, where in left} <= {*re.findall("0x[0-9a-f]+", known)}, (n, call)
-        assert not left or mode == FOR_EVER or call in RELEASING, (n, call)
+        # A thread frees copies behind a resume: which call is the n-th differs from run to run.
+        assert not left or mode == FOR_EVER or call in RELEASING or what.startswith("resume"), (n, call)
         sim.free_everything(but=empty)
         ctypes.CDLL(sim.runtime.path).hipSetDevice(0)
         _core.take_leaks()
