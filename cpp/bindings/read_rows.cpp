@@ -301,8 +301,10 @@ struct members {
 /// The items of a tuple that the members of a run have in turn.
 std::vector<PyObject*> items_of(PyObject* tuple) {
   if (!PyTuple_Check(tuple)) throw std::invalid_argument("what the members of a run have in turn is a tuple");
+  const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
   std::vector<PyObject*> items;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) items.push_back(PyTuple_GET_ITEM(tuple, i));
+  items.reserve(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) items.push_back(PyTuple_GET_ITEM(tuple, i));
   return items;
 }
 

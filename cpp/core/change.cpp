@@ -341,7 +341,7 @@ void change::commit_locked() noexcept {
   for (auto* const owner : log_) owner->clear();
   if (behind_) {
     for (auto* const owner : owners_behind_) {
-      behind_->take(std::move(std::get<pinned_buffer>(owner->what)));
+      behind_->take(std::move(*std::get_if<pinned_buffer>(&owner->what)));
       owner->clear();
     }
     holdings_->retired_->add_behind_locked(behind_);

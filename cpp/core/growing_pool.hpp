@@ -149,7 +149,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   void map_again(piece& what, undo_report& report);
   [[nodiscard]] bool has_viewed_copy(const chunk& what) const noexcept;
   [[nodiscard]] std::shared_ptr<freed_behind> room_for_copies();
-  void free_copies(std::shared_ptr<freed_behind> behind) noexcept;
+  void free_copies(const std::shared_ptr<freed_behind>& behind) noexcept;
   void report_behind(undo_report& report);
   void wait_behind(undo_report& report);
   void leave_slot_if_done() noexcept;

@@ -45,7 +45,7 @@ std::shared_ptr<freed_behind> growing_pool::room_for_copies() {
   return std::make_shared<freed_behind>(runtime_, chunks_.size());
 }
 
-void growing_pool::free_copies(std::shared_ptr<freed_behind> behind) noexcept {
+void growing_pool::free_copies(const std::shared_ptr<freed_behind>& behind) noexcept {
   std::size_t left_bytes = 0;
   for (auto& [offset, each] : chunks_) {
     if (!each.copy) continue;

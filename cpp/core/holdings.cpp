@@ -78,10 +78,10 @@ std::size_t holdings::spare_bytes() const {
 bool holdings::take_spare(allocation& wanted) noexcept {
   auto& all = spares_.owners;
   const auto at = std::ranges::find_if(all.rbegin(), all.rend(), [&](const held* owner) {
-    return std::get<allocation>(owner->what).is_like(wanted);
+    return std::get_if<allocation>(&owner->what)->is_like(wanted);
   });
   if (at == all.rend()) return false;
-  wanted.take(std::move(std::get<allocation>((*at)->what)));
+  wanted.take(std::move(*std::get_if<allocation>(&(*at)->what)));
   (*at)->clear();
   all.erase(std::next(at).base());
   return true;

@@ -128,12 +128,14 @@ bool pinned_pages::remove(void* address) {
   }
   if (!gone) return false;
   // Without the lock: it takes the driver most of a second for 8 GiB, and every hipFree asks for the lock.
-  if (const auto result = driver().cuMemHostUnregister(address); result != CUDA_SUCCESS) {
+  const auto result = driver().cuMemHostUnregister(address);
+  if (result == CUDA_SUCCESS) {
+    unmap_pages(gone.mapped().address, gone.mapped().size_bytes);
+  } else {
     const std::scoped_lock lock(mutex_);
     blocks_.insert(std::move(gone));
-    check(result);
   }
-  unmap_pages(gone.mapped().address, gone.mapped().size_bytes);
+  check(result);
   return true;
 }
 
