@@ -202,7 +202,10 @@ def test_lost_of_a_holder_that_was_killed(held: Held, program: Program) -> None:
     assert program.do("lost") == ["ended"]
     assert program.do("read", "model.b")[2].split()[0] == "0"
     assert program.text("detach") == (0, "")
-    assert program.text("attach", "w")[0] == 452
+    # The kernel closes the sockets of a killed process in turn: meanwhile the holder "has ended" (HP455).
+    while (code := program.text("attach", "w")[0]) == 455:
+        pass
+    assert code == 452
     run(["down", "w", "--quiet"])
 
 
