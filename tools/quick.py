@@ -33,7 +33,10 @@ EXAMPLES = [
 ]
 
 PARALLEL = ["-n", "auto", "--dist", "worksteal"]
-TESTS = [*FOLDERS, *EXAMPLES, *(f"--ignore={path}" for path in SWEEPS), *PARALLEL]
+NATIVE = [path for path in (*FOLDERS, *EXAMPLES) if path != "tests/unit"]
+"""Those that run compiled code: a sanitizer finds nothing in the others."""
+OPTIONS = [*(f"--ignore={path}" for path in SWEEPS), *PARALLEL]
+TESTS = [*FOLDERS, *EXAMPLES, *OPTIONS]
 """The arguments for pytest, less the rules about sources."""
 
 FOLDERS_READ = ["tests", "plans", "docs", "tools", "cpp"]

@@ -2,7 +2,7 @@
 
 python tools/reliability.py                    faults, properties, interrupts, limits and the soak on this build
 python tools/reliability.py --sanitizer thread the suite on a build with a sanitizer (`make sanitize` builds it);
-                                               with --quick the tests of `make quick`
+                                               with --quick the tests of `make quick` that run compiled code
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=1_000, help="of each property")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="of properties and soak")
     parser.add_argument("--write", action="store_true", help="record the outcome in docs/reliability.md")
-    parser.add_argument("--quick", action="store_true", help="the tests of `make quick` alone, with --sanitizer")
+    parser.add_argument("--quick", action="store_true", help="those of `make quick` alone, with --sanitizer")
     parser.add_argument("tests", nargs="*", help="instead of the whole suite, with --sanitizer")
     given = parser.parse_args()
     began = time.monotonic()
@@ -109,7 +109,8 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
             sys.exit(f"the {kind} sanitizer does not tell of a planted defect: its reports mean nothing here")
     with tempfile.TemporaryDirectory() as folder:
         environment = _environment(given.sanitizer, folder)
-        suite = quick.TESTS if given.quick else ["tests", *(f"--ignore={path}" for path in NOT_SANITIZED)]
+        quickly = [*quick.NATIVE, *quick.OPTIONS]
+        suite = quickly if given.quick else ["tests", *(f"--ignore={path}" for path in NOT_SANITIZED)]
         ran = _pytest(given.tests or [*suite, "-k", f"not ({' or '.join(TIMED)})"], environment)
         reports = sorted(Path(folder).iterdir())
         for report in reports:

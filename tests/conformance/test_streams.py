@@ -3,6 +3,8 @@
 import ctypes
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from ctypes import c_float, c_int, c_uint, c_void_p
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from .hip import CONTEXT_DESTROYED, DANGLING, INVALID_HANDLE, INVALID_VALUE, NOT_READY, SUCCESS, Hip
 
 NON_BLOCKING = 1
+HARDWARE_QUEUES = 4
+"""How many AMD's library makes for a device. More streams share them, and then wait for each other."""
 
 
 def about(function: str) -> pytest.MarkDecorator:
@@ -178,14 +182,23 @@ def test_host_functions_of_a_stream_are_called_in_order_and_another_stream_does_
     seen: list[int] = []
     append = ctypes.CFUNCTYPE(None, c_void_p)(lambda number: seen.append(number))
     address = ctypes.cast(append, c_void_p)
-    with hip.stream(NON_BLOCKING) as stream, hip.stream(NON_BLOCKING) as other, hip.buffer(64) as memory:
+
+    def filled(other: c_void_p, memory: int) -> None:
+        assert hip.hipMemsetAsync(memory, 1, 64, other) == SUCCESS
+        assert hip.hipStreamSynchronize(other) == SUCCESS
+
+    with ExitStack() as made, ThreadPoolExecutor(HARDWARE_QUEUES) as threads:
+        stream = made.enter_context(hip.stream(NON_BLOCKING))
+        others = [made.enter_context(hip.stream(NON_BLOCKING)) for _ in range(HARDWARE_QUEUES)]
+        memory = made.enter_context(hip.buffer(64))
         assert hip.hipLaunchHostFunc(stream, ctypes.cast(blocker.function, c_void_p), None) == SUCCESS
         for number in range(1, 20):
             assert hip.hipLaunchHostFunc(stream, address, number) == SUCCESS
-        assert hip.hipMemsetAsync(memory, 1, 64, other) == SUCCESS
-        assert hip.hipStreamSynchronize(other) == SUCCESS
-        assert (seen, blocker.returned) == ([], False)
-        blocker.go_on.set()
+        try:
+            next(as_completed((threads.submit(filled, other, memory) for other in others), timeout=60)).result()
+            assert (seen, blocker.returned) == ([], False)
+        finally:
+            blocker.go_on.set()
         assert hip.hipStreamSynchronize(stream) == SUCCESS
         assert seen == list(range(1, 20))
 
