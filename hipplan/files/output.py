@@ -137,7 +137,7 @@ def unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagnos
 
 @contextlib.contextmanager
 def _replacing_whole(path: str) -> Iterator[int]:
-    """As replacing(); a signal waits until the file is there."""
+    """Replaces a file as replacing() does; a signal waits until the file is there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         with replacing(path) as descriptor:

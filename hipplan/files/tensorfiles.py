@@ -257,9 +257,9 @@ class Wanted:
     shape: tuple[int, ...] = ()
     file: str
     at: int | None = None
-    """Of a file of bytes: where to begin."""
+    """Where to begin in a file of bytes."""
     tensor: str = ""
-    """Of a safetensors file: which one. Empty: its only one."""
+    """The tensor of a safetensors file. Empty: its only one."""
     part: int = 0
     parts: int = 1
     """The file's tensor is this many times as large in one dimension; take the part of this number. One that

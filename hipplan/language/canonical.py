@@ -146,7 +146,7 @@ class _Writer:
         return [*above, f"{pad}- {lines[first].lstrip(' ')}", *lines[first + 1 :]]
 
     def piece(self, item: Item, place: Place) -> str:
-        """As flow(), with a cache: thousands of tensors have the same shape."""
+        """Returns what flow() does, from a cache: thousands of tensors have the same shape."""
         start, end = item.value.start_mark.index, item.value.end_mark.index
         key = (place, self.source.text[start:end])
         if (written := self._pieces.get(key)) is None:

@@ -58,7 +58,7 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
 
 
 def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
-    """Those of some files that are plans or experiments. Without `parts` not those that another of them includes."""
+    """Returns the files that are plans or experiments. Without `parts`, not those that another one includes."""
     plans = [path for path in files if path.is_file() and _says(path, b"hipplan(?:_experiment)?")]
     if parts:
         return plans

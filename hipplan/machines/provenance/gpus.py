@@ -19,7 +19,8 @@ _NO_SENSORS = "the driver shows none"
 
 
 def facts(machine: Machine | None, place: Place, reading: Reading) -> list[dict[str, Any]] | None:
-    """Of each device of the machine. memory_in_use: bytes, before the memory was made; None: no plan's device."""
+    """Returns the facts about each device of the machine. memory_in_use: bytes, before the memory was made; None: no
+    plan's device."""
     if machine is None:
         reading.reasons["gpus"] = "no machine was measured"
         return None
