@@ -21,7 +21,7 @@ def run(given: Namespace) -> int:
 
     from hipplan.layout.assembly import target
     from hipplan.layout.prepare import prepare
-    from hipplan.layout.undo import hurry
+    from hipplan.layout.undo import answer_interrupt
     from hipplan.machines.place import Place
     from hipplan.machines.provenance import kind_of
     from hipplan.machines.runtimes import described
@@ -47,7 +47,7 @@ def run(given: Namespace) -> int:
             raise WrongUsage(f"--objects: {problem.summary}; {problem.hint}") from None
     figures: list[Figure] = []
     try:
-        with Interrupts(hurry) as interrupts, Bars() as bars:
+        with Interrupts(answer_interrupt) as interrupts, Bars() as bars:
 
             def between(what: str) -> None:
                 interrupts.check()

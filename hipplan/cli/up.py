@@ -168,9 +168,9 @@ def _show(given: Namespace, holder: subprocess.Popen[bytes]) -> int:
 
 def _hold(given: Namespace) -> int:
     from hipplan.files.open_files import make_room
+    from hipplan.holders.clients import CLIENTS_MAX
     from hipplan.holders.command_line import CommandLine
     from hipplan.holders.holder import Holder
-    from hipplan.holders.listener import CLIENTS_MAX
     from hipplan.holders.names import Name
 
     command_line = CommandLine(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from hipplan.processes import packets
-from hipplan.processes.packets import SIGN, Connection, Exchange, Late
-from tests.unit.test_mesh import head, send
+from hipplan.processes import connections, packets
+from hipplan.processes.connections import Connection, Late
+from hipplan.processes.packets import SIGN, Exchange
+from tests.unit.test_links import head, send
 
 Ends = tuple[Connection, socket.socket]
 
@@ -38,7 +39,7 @@ def each_second(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], No
             act(seconds)
             return float(seconds)
 
-        monkeypatch.setattr(packets, "time", SimpleNamespace(monotonic=monotonic))
+        monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=monotonic))
 
     return start
 
