@@ -246,6 +246,7 @@ def test_a_process_that_is_not_the_rank_that_is_waited_for_is_not_taken_for_it(p
             link.connect(f"\0{maker.name}")
             send(link, sent)
         links = maker.links(0, {1: ("", "")}, time.monotonic() + 60.0, lambda: False)
+        assert links.ranks == [1]
         links.send_closed()
         assert link.recv(100) == b"closed"
         links.close()
