@@ -215,7 +215,7 @@ def _apply(
             if as_json or not given.quiet:
                 _report(layout, as_json)
             if not given.once:
-                _hold(layout, interrupts, given.quiet)
+                _wait_for_end(layout, interrupts, given.quiet)
         finally:  # also if standard output is closed or full
             code = _save(layout, saves, as_json)
             _tear_down(layout, as_json, given.quiet)
@@ -253,7 +253,7 @@ class _Interruptible:
             self._interrupts.check()
 
         late = self._agreement.vote(look)
-        return None if isinstance(late, Interrupted) else late  # ends the holding instead
+        return None if isinstance(late, Interrupted) else late  # the command ends when it is raised later
 
 
 def _saves(given: list[str]) -> list[tuple[str, str]]:
@@ -295,7 +295,7 @@ def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
     return code
 
 
-def _hold(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
+def _wait_for_end(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
     from hipplan.processes.answering import allow_verify, answers
 
     allow_verify(layout)

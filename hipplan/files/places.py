@@ -26,7 +26,7 @@ class UnsafeFile(OSError):
         self.hint = hint
 
 
-class Place:
+class NameInFolder:
     """A name in an open folder, of a file or of nothing yet. It is a context manager, which closes the folder."""
 
     def __init__(self, path: str) -> None:

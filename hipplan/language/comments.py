@@ -54,7 +54,7 @@ class Item:
         return isinstance(self.value, yaml.CollectionNode) and bool(self.value.flow_style)
 
     @property
-    def holds(self) -> bool:
+    def has_parts(self) -> bool:
         """Whether it is a mapping or a list with anything in it."""
         return isinstance(self.value, yaml.CollectionNode) and bool(self.value.value)
 
@@ -86,7 +86,7 @@ class Item:
     @property
     def at_the_end(self) -> list[str]:
         """The list for a comment that comes after all of its contents."""
-        return self.below if self.holds or self.is_empty else self.above
+        return self.below if self.has_parts or self.is_empty else self.above
 
     @property
     def commented(self) -> bool:
@@ -213,7 +213,7 @@ def _behind(last: Item, index: int, column: int, comment: str) -> None:
 def _on_its_own(root: Item, before: Item, after: Item | None, index: int, column: int) -> list[str]:
     """The list for a comment on a line of its own: above the next item, unless it is the end of the block before."""
     between = before.flows and before.value.start_mark.index > index  # its key and its value
-    if between or (not before.holds and before.end > index):
+    if between or (not before.has_parts and before.end > index):
         return before.above
     block = next((item for item in before.around if item.flows and item.end > index), None)
     if block is None and before.is_empty and column > before.column:

@@ -195,8 +195,8 @@ def devices_text(program: Program, *, here: bool) -> str:
 def totals(program: Program) -> str:
     """Memory by device and on the host, bytes of padding, and memory pinned for contents."""
     parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
-    held = [f"{name} {about_size(size)}" for name, size in bytes_on_host(program.steps).items()]
-    on_host = f"; host memory: {', '.join(held)}" if held else ""
+    copies = [f"{name} {about_size(size)}" for name, size in bytes_on_host(program.steps).items()]
+    on_host = f"; host memory: {', '.join(copies)}" if copies else ""
     waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
     padding = f", {about_size(waste)} of it padding" if waste else ""
     pinned = sum(lanes_of(program).values())

@@ -120,7 +120,7 @@ def program_summary(program: Program) -> dict[str, Any]:
     }
 
 
-def _with_names_cut(families: Sequence[summary.Calls] | Sequence[summary.Changes]) -> list[dict[str, Any]]:
+def _with_names_cut(families: Sequence[summary.Calls] | Sequence[summary.ChangesLine]) -> list[dict[str, Any]]:
     return [_cut(asdict(family), "names") for family in families]
 
 
