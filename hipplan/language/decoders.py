@@ -130,7 +130,7 @@ def read_config(path: str) -> Decoder:
         why = f"its model_type is {kind!r}" if isinstance(kind, str) else "it has no model_type"
         hint = f"there are {', '.join(KNOWN)}; `hipplan import safetensors` takes the weights of any model"
         raise PlanError(Diagnostic("HP421", f"{path} is of no model that hipplan knows", why=why[:200], hint=hint))
-    read = _Reader(path, data)
+    read = _ConfigReader(path, data)
     heads = read.count("num_attention_heads")
     hidden = read.count("hidden_size")
     mixture = kind in _MIXTURES
@@ -177,7 +177,7 @@ def _data(path: str) -> dict[str, Any]:
     return data
 
 
-class _Reader:
+class _ConfigReader:
     """Reads the figures of a config and checks their bounds."""
 
     def __init__(self, path: str, data: dict[str, Any]) -> None:
