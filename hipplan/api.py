@@ -18,10 +18,9 @@ from hipplan.layout.prepare import with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.machines.machine import Machine
-from hipplan.processes.verifying import answer_in_thread
 
 if TYPE_CHECKING:
-    from hipplan.ranks.agreement import Ranks
+    from hipplan.ranks.agreement import LayoutRanks
     from hipplan.ranks.groups import Group
 
 log = logging.getLogger("hipplan")
@@ -39,7 +38,7 @@ def apply(
     verify: bool = True,
     record: str | os.PathLike[str] | None = None,
     locked: str | os.PathLike[str] | None = None,
-    answer: bool = True,
+    answer: bool = False,
     group: Group | None = None,
     timeout: float = 60.0,
 ) -> Layout:
@@ -84,11 +83,17 @@ def apply(
             )
             layout = run(program, native, options, notice=notice, ranks=ranks)
     if answer:
-        answer_in_thread(layout)
+        _answer(layout)
     return layout
 
 
-def _ranks(group: Group, timeout: float) -> Ranks:
-    from hipplan.ranks.agreement import Ranks  # which an apply by itself need not wait for
+def _ranks(group: Group, timeout: float) -> LayoutRanks:
+    from hipplan.ranks.agreement import LayoutRanks  # which an apply by itself need not wait for
 
-    return Ranks(group, timeout)
+    return LayoutRanks(group, timeout)
+
+
+def _answer(layout: Layout) -> None:
+    from hipplan.processes.answering import answer_in_thread  # with hooks that other processes do not need
+
+    answer_in_thread(layout)

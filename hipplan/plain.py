@@ -49,7 +49,7 @@ INTEGER_END = 10**DIGITS_MAX
 
 
 def shown_number(value: int) -> str:
-    """As people read it; a number that is too long for that by its length."""
+    """The number as people read it; one that is too long for that by its length."""
     if -INTEGER_END < value < INTEGER_END:
         return f"{value:,}"
     return f"a number of about {value.bit_length() * 30103 // 100_000 + 1:,} digits"

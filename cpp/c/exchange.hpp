@@ -1,4 +1,4 @@
-// One message to a holder and one from it, in packets as hipplan/processes/packets.py describes them.
+// One message to a holder and one from it, in packets as docs/peers.md describes them.
 #pragma once
 
 #include <string>

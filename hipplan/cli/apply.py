@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
     from hipplan.program.steps import ImportAllocation
-    from hipplan.ranks.agreement import Agreement, Ranks
+    from hipplan.ranks.agreement import Agreement, LayoutRanks
 
 
 def declare(parser: Parser) -> None:
@@ -118,23 +118,23 @@ def _end_of_all(given: Namespace) -> Iterator[None]:
         raise
 
 
-def _ranks(given: Namespace) -> Ranks | None:
+def _ranks(given: Namespace) -> LayoutRanks | None:
     """Raises SettingError; the ranks but the first are quiet."""
     if given.group is None:
         return None
-    from hipplan.ranks.agreement import Ranks
+    from hipplan.ranks.agreement import LayoutRanks
     from hipplan.ranks.groups import group
 
     ranks_group = group(given.group)
     given.quiet = given.quiet or ranks_group.rank > 0
-    return Ranks(ranks_group, given.timeout)
+    return LayoutRanks(ranks_group, given.timeout)
 
 
 def _prepared(
     given: Namespace,
     saves: list[tuple[str, str]],
     written: list[tuple[str, str]],
-    ranks: Ranks | None,
+    ranks: LayoutRanks | None,
     agreement: Agreement | None,
 ) -> int:
     from hipplan.layout.assembly import target
@@ -159,7 +159,7 @@ def _prepared(
         return _apply(program, chosen, given, record, saves, ranks, agreement)
 
 
-def _notify_ranks(ranks: Ranks | None, signal_number: int) -> None:
+def _notify_ranks(ranks: LayoutRanks | None, signal_number: int) -> None:
     if ranks is not None and ranks.under_way is not None:
         ranks.under_way.fail(Interrupted(signal_number))
 
@@ -175,15 +175,15 @@ def _apply(
     given: Namespace,
     record: Recorder | None,
     saves: list[tuple[str, str]],
-    ranks: Ranks | None,
+    ranks: LayoutRanks | None,
     agreement: Agreement | None,
 ) -> int:
     from hipplan.layout.options import Options
     from hipplan.layout.run import run as apply
-    from hipplan.layout.undo import hurry
+    from hipplan.layout.undo import answer_interrupt
 
     as_json = given.format == "json"
-    with Interrupts(hurry) as interrupts:
+    with Interrupts(answer_interrupt) as interrupts:
         try:
             with Bars() as bars:
 
@@ -215,7 +215,7 @@ def _apply(
             if as_json or not given.quiet:
                 _report(layout, as_json)
             if not given.once:
-                _hold(layout, interrupts, given.quiet)
+                _wait_for_end(layout, interrupts, given.quiet)
         finally:  # also if standard output is closed or full
             code = _save(layout, saves, as_json)
             _tear_down(layout, as_json, given.quiet)
@@ -253,7 +253,7 @@ class _Interruptible:
             self._interrupts.check()
 
         late = self._agreement.vote(look)
-        return None if isinstance(late, Interrupted) else late  # ends the holding instead
+        return None if isinstance(late, Interrupted) else late  # the command ends when it is raised later
 
 
 def _saves(given: list[str]) -> list[tuple[str, str]]:
@@ -295,14 +295,14 @@ def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
     return code
 
 
-def _hold(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
-    from hipplan.processes import verifying
+def _wait_for_end(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
+    from hipplan.processes.answering import allow_verify, answers
 
-    verifying.hold(layout)
-    with verifying.answers() as server:
+    allow_verify(layout)
+    with answers() as listener:
         if not quiet:
             print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
-        interrupts.wait(server)
+        interrupts.wait(listener)
 
 
 def _report(layout: Layout, as_json: bool) -> None:

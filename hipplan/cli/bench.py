@@ -80,7 +80,7 @@ def _between_devices(given: Namespace) -> int:
     from dataclasses import asdict
 
     from hipplan.bench import measure
-    from hipplan.layout.undo import hurry
+    from hipplan.layout.undo import answer_interrupt
     from hipplan.machines.runtimes import choose
     from hipplan.units import parse_size
 
@@ -95,7 +95,7 @@ def _between_devices(given: Namespace) -> int:
     if wanted <= 0:
         raise WrongUsage("--size: must be more than 0")
     try:
-        with Interrupts(hurry) as interrupts, Bars() as bars:
+        with Interrupts(answer_interrupt) as interrupts, Bars() as bars:
 
             def between(done: int, total: int) -> None:
                 interrupts.check()

@@ -21,8 +21,8 @@ def run(given: Namespace) -> int:
 
     from hipplan.layout.assembly import target
     from hipplan.layout.prepare import prepare
-    from hipplan.layout.undo import hurry
-    from hipplan.machines.place import Place
+    from hipplan.layout.undo import answer_interrupt
+    from hipplan.machines.place import System
     from hipplan.machines.provenance import kind_of
     from hipplan.machines.runtimes import described
     from hipplan.measure.copies import OBJECTS_MAX, measurable, selected
@@ -47,7 +47,7 @@ def run(given: Namespace) -> int:
             raise WrongUsage(f"--objects: {problem.summary}; {problem.hint}") from None
     figures: list[Figure] = []
     try:
-        with Interrupts(hurry) as interrupts, Bars() as bars:
+        with Interrupts(answer_interrupt) as interrupts, Bars() as bars:
 
             def between(what: str) -> None:
                 interrupts.check()
@@ -58,7 +58,7 @@ def run(given: Namespace) -> int:
     except Interrupted as interrupted:
         return interrupted.exit_code
     if given.format == "json":
-        body = {"plan": plan.digest, "runtime": kind_of(chosen.kind, Place.here())}
+        body = {"plan": plan.digest, "runtime": kind_of(chosen.kind, System.here())}
         rows = [asdict(figure) for figure in figures]
         print(
             strict_json.document(

@@ -30,7 +30,7 @@ from hipplan.plain import counted
 from hipplan.units import about_size, short_size
 
 if TYPE_CHECKING:
-    from hipplan.machines.doctor.report import Report
+    from hipplan.machines.doctor.report import DoctorReport
 
 
 def declare(parser: Parser) -> None:
@@ -73,7 +73,7 @@ def _examine(given: Namespace) -> int:
     return ExitCode.MACHINE if is_wrong else ExitCode.OK
 
 
-def _print(report: Report) -> None:
+def _print(report: DoctorReport) -> None:
     for line in _facts(report):
         print(printable(line))
     for finding in report.findings:
@@ -86,7 +86,7 @@ def _print(report: Report) -> None:
     print(f"\n{counts}")
 
 
-def _facts(report: Report) -> list[str]:
+def _facts(report: DoctorReport) -> list[str]:
     system = report.facts["system"]
     lines = [
         f"Linux {system['kernel']}, {system['architecture']}, {counted(system['processors'], 'processor')}, "

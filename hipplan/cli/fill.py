@@ -23,11 +23,11 @@ _ABOUT = {"fill": "filling memory", "save": "saving memory", "restore": "restori
 
 def run(given: Namespace) -> int:
     from hipplan.holders.filler import HolderConnection
-    from hipplan.layout.undo import hurry
+    from hipplan.layout.undo import answer_interrupt
 
     holder = HolderConnection(given.filler)
     work = _work(given, holder)
-    with Interrupts(hurry) as interrupts, Bars() as bars:
+    with Interrupts(answer_interrupt) as interrupts, Bars() as bars:
 
         def progressed(done: int, total: int) -> None:
             interrupts.check()

@@ -14,7 +14,7 @@ from typing_extensions import Self
 from hipplan.cli.signals import CAUGHT
 
 if TYPE_CHECKING:
-    from hipplan.processes.messages import Server
+    from hipplan.processes.listener import Caller, Listener
 
 
 class Interrupted(Exception):
@@ -34,7 +34,7 @@ class Interrupts:
     """While entered, signals are noted and answered with a line of text. They raise nothing; check() raises,
     wait() sleeps until one comes.
 
-    undoing: returns the answer while objects are being freed, else an empty text (hipplan.layout.undo.hurry).
+    undoing: returns the answer while objects are being freed, else an empty text (answer_interrupt of layout.undo).
     answer: at other times; empty: no line of text.
     """
 
@@ -77,13 +77,13 @@ class Interrupts:
         if self.number:
             raise Interrupted(self.number)
 
-    def wait(self, server: Server | None) -> int:
-        """Sleep until a signal comes, and return its number. Requests to the server are answered meanwhile."""
-        from hipplan.processes.messages import serve_until
+    def wait(self, listener: Listener[Caller] | None) -> int:
+        """Sleep until a signal comes, and return its number. The listener serves its callers meanwhile."""
+        from hipplan.processes.listener import serve_until
 
         self._waiting = True
         while not self.number:
-            serve_until(self._read, server)
+            serve_until(self._read, listener)
             os.read(self._read, 4096)
         self._waiting = False
         return self.number

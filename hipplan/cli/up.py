@@ -77,7 +77,7 @@ def run(given: Namespace) -> int:
         raise WrongUsage("--foreground is the holder itself: leave --no-wait out")
     if given.name is None:
         given.name = _name_of_plan(given)
-    return _hold(given) if given.foreground or given.starter is not None else _start(given)
+    return _run_holder(given) if given.foreground or given.starter is not None else _start(given)
 
 
 def _name_of_plan(given: Namespace) -> str:
@@ -166,11 +166,11 @@ def _show(given: Namespace, holder: subprocess.Popen[bytes]) -> int:
     return ExitCode.OK
 
 
-def _hold(given: Namespace) -> int:
+def _run_holder(given: Namespace) -> int:
     from hipplan.files.open_files import make_room
+    from hipplan.holders.clients import CLIENTS_MAX
     from hipplan.holders.command_line import CommandLine
     from hipplan.holders.holder import Holder
-    from hipplan.holders.listener import CLIENTS_MAX
     from hipplan.holders.names import Name
 
     command_line = CommandLine(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109

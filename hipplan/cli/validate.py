@@ -150,7 +150,7 @@ def _check_experiment(read: Callable[[], PlanSource], profile: Machine | None) -
 def _check_ranks(
     file: str, plan: LoadedPlan, read: Callable[[], PlanSource], given: Namespace, profile: Machine | None
 ) -> tuple[ExitCode, Sequence[Diagnostic]]:
-    """As _check(), for a plan for ranks. Raises PlanError if nothing of a rank's part is left to check."""
+    """Does what _check() does, for a plan for ranks. Raises PlanError if nothing of a rank's part is left to check."""
     from hipplan.program.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)

@@ -49,7 +49,7 @@ def load_plan(source: PlanSource, given: Namespace, rank: Rank | None = None, wh
 def examine_plan(
     source: PlanSource, given: Namespace, rank: Rank | None = None, which: str = ""
 ) -> tuple[LoadedPlan, list[Diagnostic]]:
-    """As load_plan(), but returns the errors too. Raises PlanError if nothing is left to check."""
+    """Loads a plan as load_plan() does, and returns the errors too. Raises PlanError if nothing is left to check."""
     from hipplan.language.loader import examine
     from hipplan.language.rank import Rank
 

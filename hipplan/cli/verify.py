@@ -33,13 +33,13 @@ def run(given: Namespace) -> int:
     if given.process is not None and given.process < 1:
         raise WrongUsage("a process ID is 1 or more")
     if given.list:
-        holding = verifying.holders()
+        answers = verifying.processes_with_layouts()
         if given.format == "json":
-            print(strict_json.document(None, processes=[holder["process"] for holder in holding], holders=holding))
+            print(strict_json.document(None, processes=[answer["process"] for answer in answers], holders=answers))
         else:
-            print(render.holders_text(holding))
+            print(render.processes_text(answers))
         return ExitCode.OK
-    answer = verifying.ask(given.process)
+    answer = verifying.verify_process(given.process)
     if given.format == "json":
         print(strict_json.dumps(answer, indent=2))
     else:

@@ -16,7 +16,7 @@ class DType(NamedTuple):
     """DLPack's DLDataTypeCode."""
     bits: int
     format: str
-    """Of Python's struct module and NumPy; empty where neither has the type."""
+    """The letter of Python's struct module and NumPy; empty where neither has the type."""
     names: tuple[str, ...]
     """What else it is called: NumPy's and PyTorch's name first, then HIP's and safetensors'."""
 

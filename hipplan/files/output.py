@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 
 from hipplan.errors import Diagnostic, PlanError, reason_of
-from hipplan.files.places import Place, UnsafeFile, require_owner
+from hipplan.files.places import NameInFolder, UnsafeFile, require_owner
 
 _PART = re.compile(r"\.hipplan-[0-9a-f]{16}\.part")
 _DESCRIPTORS = "/proc/self/fd"
@@ -30,7 +30,7 @@ def replacing(path: str, *, private: bool = False) -> Iterator[int]:
     replaced only if that is so for it, too. Raises OSError, also for what is no ordinary file; UnsafeFile for a link
     and for a file of another user.
     """
-    with Place(path) as place:
+    with NameInFolder(path) as place:
         old = place.require_ours(private=private)
         _remove_stale(place.folder)
         part, descriptor = _new_part(place.folder, _PRIVATE if private else _ALL)
@@ -58,7 +58,7 @@ def replacing(path: str, *, private: bool = False) -> Iterator[int]:
 def check_replacing(path: str, what: str) -> None:
     """Raises PlanError (HP413, HP416) now where replacing() would raise, which may be hours later."""
     try:
-        with Place(path) as place:
+        with NameInFolder(path) as place:
             place.require_ours()
             part, descriptor = _named_part(place.folder, _ALL)
             os.close(descriptor)
@@ -112,7 +112,7 @@ def opened_in_place(path: str) -> int:
 
     Raises OSError; UnsafeFile: it is a link, has other names, or belongs to another user.
     """
-    with Place(path) as place:
+    with NameInFolder(path) as place:
         try:
             # O_NONBLOCK: a pipe without a reader is an error at once, not a hang.
             wanted = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -137,7 +137,7 @@ def unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagnos
 
 @contextlib.contextmanager
 def _replacing_whole(path: str) -> Iterator[int]:
-    """As replacing(); a signal waits until the file is there."""
+    """Replaces a file as replacing() does; a signal waits until the file is there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         with replacing(path) as descriptor:

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _LINKS_MAX = 40
-"""As in Linux."""
+"""Linux follows as many in one path."""
 
 
 class UnsafeFile(OSError):
@@ -26,7 +26,7 @@ class UnsafeFile(OSError):
         self.hint = hint
 
 
-class Place:
+class NameInFolder:
     """A name in an open folder, of a file or of nothing yet. It is a context manager, which closes the folder."""
 
     def __init__(self, path: str) -> None:
@@ -76,7 +76,7 @@ class Place:
         return status
 
     def require_ours_open(self, descriptor: int, *, private: bool = False) -> None:
-        """As require_ours(), of what was opened here: to write to it, or with private= to read it.
+        """Does what require_ours() does, for a file that was opened here: to write to it, or with private= to read it.
 
         Raises UnsafeFile also where a file to write to has other names. With a hard link, another user can give any
         file of this user a name in any folder.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from hipplan.files.places import Place, UnsafeFile
+from hipplan.files.places import NameInFolder, UnsafeFile
 
 
 class PrivateFile:
@@ -23,7 +23,7 @@ class PrivateFile:
     @classmethod
     def opened(cls, path: str) -> PrivateFile:
         """The file that has this name now. Raises OSError; UnsafeFile: another user could have put it there."""
-        with Place(path) as place:
+        with NameInFolder(path) as place:
             place.require_ours(private=True)
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = cls(path, os.open(place.name, flags, dir_fd=place.folder))
@@ -42,18 +42,18 @@ class PrivateFile:
     @property
     def has_its_name(self) -> bool:
         """Whether its path still leads to it."""
-        with contextlib.suppress(OSError), Place(self.path) as place:
+        with contextlib.suppress(OSError), NameInFolder(self.path) as place:
             return self._is_at(place)
         return False
 
     def remove(self) -> None:
         """Removes its name, unless it is gone. Raises OSError; UnsafeFile: another file has the name."""
-        with Place(self.path) as place:
+        with NameInFolder(self.path) as place:
             if self._is_at(place):
                 os.unlink(place.name, dir_fd=place.folder)
             elif place.status() is not None:
                 raise UnsafeFile("another file has its name", self.path)
 
-    def _is_at(self, place: Place) -> bool:
+    def _is_at(self, place: NameInFolder) -> bool:
         status = place.status()
         return status is not None and os.path.samestat(status, os.fstat(self.descriptor))

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 FORMAT_VERSION = 1
-"""Of all that hipplan prints, answers and records. Grows when a key changes its meaning or goes away."""
+"""The version of all that hipplan prints, answers and records. It grows when a key changes its meaning or goes away."""
 
 
 _LINE = json.JSONEncoder(allow_nan=False)
 
 
 def dumps(data: Any, **how: Any) -> str:
-    """As json.dumps. Raises ValueError for a number that JSON does not have."""
+    """Writes JSON as json.dumps does. Raises ValueError for a number that JSON does not have."""
     return json.dumps(data, allow_nan=False, **how)
 
 
@@ -56,7 +56,7 @@ def document(indent: int | None = 2, **keys: Any) -> str:
 
 
 def loads(text: str | bytes, **how: Any) -> Any:
-    """As json.loads. Raises ValueError for a number that no float holds, or that JSON does not have."""
+    """Reads JSON as json.loads does. Raises ValueError for a number that no float holds, or that JSON does not have."""
     return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_refused, **how)
 
 

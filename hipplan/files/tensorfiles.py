@@ -36,7 +36,7 @@ class FileProblem(Problem):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArrayInFile:
     """One array in a file."""
 
     name: str
@@ -55,7 +55,7 @@ class TensorFile:
     path: str
     descriptor: int
     size: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ArrayInFile]
     """By name; an array without a name, and bytes, are ''."""
 
 
@@ -111,14 +111,14 @@ def read_index(path: str) -> dict[str, str]:
     return {name: str(folder / file) for name, file in files.items()}
 
 
-def _entries(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
+def _entries(path: str, descriptor: int, size: int) -> Mapping[str, ArrayInFile]:
     if size == 0 and (path.endswith(".npy") or is_safetensors(path)):
         raise _malformed(path, "it is empty")
     if path.endswith(".npy"):
         return {"": _npy(path, descriptor, size)}
     if path.endswith(".safetensors"):
         return _safetensors(path, descriptor, size)
-    return {"": Entry("", "", (size,), 0, size)}
+    return {"": ArrayInFile("", "", (size,), 0, size)}
 
 
 def _read(path: str, descriptor: int, offset: int, size: int) -> bytes:
@@ -165,7 +165,7 @@ def _json(path: str, data: bytes) -> dict[str, Any]:
 # safetensors: 8 bytes of length, that much JSON, then the data, without holes
 
 
-def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
+def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, ArrayInFile]:
     if size < 8:
         raise _malformed(path, f"it has {size} bytes, fewer than a header")
     length = int.from_bytes(_read(path, descriptor, 0, 8), "little")
@@ -188,7 +188,7 @@ def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
     return entries
 
 
-def _tensor(path: str, name: str, entry: Any, data: int) -> Entry:
+def _tensor(path: str, name: str, entry: Any, data: int) -> ArrayInFile:
     shown = f"'{name[:60]}'"
     if not isinstance(entry, dict):
         raise _malformed(path, f"{shown} is not described by an object")
@@ -203,7 +203,7 @@ def _tensor(path: str, name: str, entry: Any, data: int) -> Entry:
     known = BY_NAME.get(dtype)
     if known and prod(shape) * known.size != end - begin:
         raise _malformed(path, f"{shown} has {end - begin} bytes, its dtype and shape need {prod(shape) * known.size}")
-    return Entry(name, known.name if known else dtype[:40], tuple(shape), data + begin, end - begin)
+    return ArrayInFile(name, known.name if known else dtype[:40], tuple(shape), data + begin, end - begin)
 
 
 def _whole(numbers: Any) -> bool:
@@ -214,7 +214,7 @@ def _whole(numbers: Any) -> bool:
 # .npy: magic, version, length, a Python literal, the data
 
 
-def _npy(path: str, descriptor: int, size: int) -> Entry:
+def _npy(path: str, descriptor: int, size: int) -> ArrayInFile:
     start = _read(path, descriptor, 0, min(size, 12))
     if len(start) < 12 or start[:6] != b"\x93NUMPY" or start[6] not in (1, 2, 3):
         raise _malformed(path, "it does not start like a .npy file")
@@ -240,7 +240,7 @@ def _npy(path: str, descriptor: int, size: int) -> Entry:
     if there != needs:
         short = FileProblem("HP421", f"{path} is too short", why=f"its array needs {needs} bytes, the file has {there}")
         raise short if there < needs else _malformed(path, f"its array needs {needs} bytes, the file has {there}")
-    return Entry("", dtype.name, shape, begin + length, needs)
+    return ArrayInFile("", dtype.name, shape, begin + length, needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,9 +257,9 @@ class Wanted:
     shape: tuple[int, ...] = ()
     file: str
     at: int | None = None
-    """Of a file of bytes: where to begin."""
+    """Where to begin in a file of bytes."""
     tensor: str = ""
-    """Of a safetensors file: which one. Empty: its only one."""
+    """The tensor of a safetensors file. Empty: its only one."""
     part: int = 0
     parts: int = 1
     """The file's tensor is this many times as large in one dimension; take the part of this number. One that
@@ -300,7 +300,7 @@ class Files:
             with contextlib.suppress(OSError):  # nothing was written there
                 os.close(self._open.popitem()[1].descriptor)
 
-    def entries(self, path: str) -> Iterator[tuple[TensorFile, Entry]]:
+    def entries(self, path: str) -> Iterator[tuple[TensorFile, ArrayInFile]]:
         """Every tensor of a safetensors file or index, in the order of the headers. Raises FileProblem."""
         if not path.endswith(".index.json"):
             file = self._file(path)
@@ -321,7 +321,7 @@ class Files:
             self._open[path] = open_file(path, self._descriptors.get(path))
         return self._open[path]
 
-    def _entry(self, wanted: Wanted) -> tuple[TensorFile, Entry]:
+    def _entry(self, wanted: Wanted) -> tuple[TensorFile, ArrayInFile]:
         path, name = wanted.file, wanted.tensor
         if path.endswith(".index.json"):
             if path not in self._indices:
@@ -347,7 +347,7 @@ class Files:
         return FileProblem("HP421", f"{path} has no tensor '{name}'", hint=hint)
 
 
-def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:
+def _fit(wanted: Wanted, entry: ArrayInFile, path: str) -> tuple[int, int, int]:
     """(offset, bytes of a row, bytes from row to row) of the wanted part of an entry."""
     of = f"'{entry.name}' of {path}" if entry.name else path
     if not entry.dtype:
@@ -384,7 +384,7 @@ def _split(there: Sequence[int], wanted: Sequence[int]) -> tuple[int, int]:
     return differ[0], large // small if small and large % small == 0 else 0
 
 
-def _fit_bytes(wanted: Wanted, entry: Entry, of: str) -> tuple[int, int, int]:
+def _fit_bytes(wanted: Wanted, entry: ArrayInFile, of: str) -> tuple[int, int, int]:
     begin = wanted.at or 0
     if wanted.at is None and entry.size > wanted.size:
         why = f"it has {entry.size} bytes, '{wanted.name}' {wanted.size}"

@@ -22,8 +22,8 @@ from hipplan.machines.discover import discover
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import choose
 from hipplan.plain import called, seconds
-from hipplan.processes.packets import CLOSED, Connection, Message
-from hipplan.processes.verifying import answer_in_thread
+from hipplan.processes.connections import Connection
+from hipplan.processes.packets import CLOSED, Message
 from hipplan.program import held, written
 from hipplan.program.held import Access, Addresses, Right
 from hipplan.program.program import Program
@@ -80,7 +80,7 @@ def attach(
     on_step: OnStep | None = None,
     verify: bool = True,
     record: str | os.PathLike[str] | None = None,
-    answer: bool = True,
+    answer: bool = False,
     timeout: float = 60.0,
 ) -> Layout:
     """Map a holder's memory in one transaction: the same names, tensors, addresses and bytes.
@@ -123,6 +123,8 @@ def attach(
         except ApplyError as error:
             raise _with_hint(error) from None
     if answer:
+        from hipplan.processes.answering import answer_in_thread  # with a thread that other processes do not need
+
         answer_in_thread(layout)
     return layout
 

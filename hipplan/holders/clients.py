@@ -1,4 +1,4 @@
-"""Clients of a holder: each connection sends one request, of limited size and in limited time, and gets one answer.
+"""Clients of a holder: callers with a request, and what the holder answers where it refuses one.
 
 An attached client keeps its connection until it detaches.
 """
@@ -6,27 +6,26 @@ An attached client keeps its connection until it detaches.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hipplan.errors import Diagnostic
-from hipplan.processes.messages import peer
-from hipplan.processes.packets import SIGN, Exchange, Message
+from hipplan.processes.listener import Caller, Listener
+from hipplan.processes.packets import SIGN, Message
 
 if TYPE_CHECKING:
     from hipplan.holders.generations import Generation
     from hipplan.holders.requested import Request
 
 REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
+CLIENTS_MAX, PENDING_MAX = 4096, 64
+"""The most connections, and the most of them without a request yet."""
 REPLACED = b"replaced"
 """The packet for clients that are attached to a generation which was replaced."""
-REQUEST_S, ANSWER_S = 5.0, 30.0
-"""How long a client may take to send its request, and to read the answer."""
 _SIGN_MIN_S, _SIGN_MAX_S = 0.02, 5.0
 BUG = "HP457"
 """The code of a refusal that reports a bug in the holder."""
@@ -34,37 +33,21 @@ _COMMAND_MAX = 200
 _SHOWN = 5
 
 
-class Client:
+class Client(Caller):
     """One connection to a holder."""
 
     def __init__(self, link: socket.socket) -> None:
-        self.link = link
-        self.pid = peer(link)[0]
-        self.exchange: Exchange | None = Exchange(
-            link, None, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS
-        )
-        """The message that is being sent or received."""
-        self.deadline: float | None = time.monotonic() + REQUEST_S
-        """When the holder stops waiting for this client; None: never."""
-        self.message: Message | None = None
-        """The request as it came; None until it is received."""
+        super().__init__(link, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS)
         self.requested: Request | None = None
         """The request as it was read; None until then, and if it is invalid."""
         self.next_sign = 0.0
         """When the client gets the next sign of life, while it waits."""
-        self.descriptors: list[int] = []
-        """Received with the request."""
         self.generation: Generation | None = None
         """The generation to which the client is attached."""
         self.access = "r"
         """r, rw, or plan: what the plan of its generation allows for each object."""
-        self.begin()
-
-    def begin(self) -> None:
-        """Note that it has just connected, or attached."""
         self.since = time.time()
-        self.began = time.monotonic()
-        """The same for comparisons: this clock never jumps."""
+        """When it connected, or attached. Comparisons use `began`, of a clock that never jumps."""
 
     @property
     def is_waiting(self) -> bool:
@@ -72,62 +55,30 @@ class Client:
         return self.requested is not None and self.exchange is None and self.generation is None
 
     @property
-    def has_left(self) -> bool:
-        """Whether the other end is closed: nothing must be begun any more for this client."""
-        try:
-            return not self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
-    @property
     def request(self) -> Request:
         """The request, which was read."""
         assert self.requested is not None
         return self.requested
 
-    @property
-    def is_sending_request(self) -> bool:
-        return self.message is None
-
-    @property
-    def is_reading_last_answer(self) -> bool:
-        """Whether the client is reading an answer after which its connection is closed."""
-        return self.exchange is not None and self.message is not None and self.generation is None
-
     def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Start to send an answer."""
+        """Start to send an answer, with the number of the request."""
         number = {} if self.requested is None else {"number": self.requested.number}
-        self.exchange = Exchange(self.link, message | number, descriptors, receives=False)
-        self.deadline = time.monotonic() + ANSWER_S
+        super().answer(message | number, descriptors)
 
     def attach(self, generation: Generation, access: str) -> None:
         """Note what the client is attached to."""
         generation.give(access)
-        self.generation, self.access = generation, access
-        self.begin()
+        self.generation, self.access, self.stays = generation, access, True
+        self.since, self.began = time.time(), time.monotonic()
+
+    def detach(self) -> None:
+        """Note that the client is not attached after all: its request failed."""
+        self.generation, self.stays = None, False
 
     def give_sign(self) -> None:
         """Let the client know that the holder is at work, several times within the time for which it waits."""
         self.notify(SIGN)
         self.next_sign = time.monotonic() + min(max(self.request.timeout_s / 4, _SIGN_MIN_S), _SIGN_MAX_S)
-
-    def notify(self, packet: bytes) -> None:
-        """Send a packet that was not requested."""
-        with contextlib.suppress(OSError):
-            self.link.send(packet)
-
-    def close(self) -> None:
-        self.link.close()
-        if self.exchange is not None:
-            self.exchange.received.close()
-        self.close_descriptors()
-
-    def close_descriptors(self) -> None:
-        """Close the descriptors that were received with the request."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
 
     def status(self) -> dict[str, Any]:
         """For `ps`."""
@@ -139,6 +90,48 @@ class Client:
             "generation": number,
             "access": self.access,
         }
+
+
+class Clients(Listener[Client]):
+    """All clients of a holder."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        *,
+        on_request: Callable[[Client], None],
+        on_attached: Callable[[Client], None],
+        on_deadline: Callable[[Client], None],
+        on_disconnect: Callable[[Client], None],
+    ) -> None:
+        """sockets: to which clients connect. Called with a client: on_attached, when it has received all descriptors;
+        the others as a listener calls them. Raises OSError."""
+        super().__init__(
+            sockets,
+            Client,
+            on_request,
+            on_answered=on_attached,
+            on_deadline=on_deadline,
+            on_disconnect=on_disconnect,
+            callers_max=CLIENTS_MAX,
+            pending_max=PENDING_MAX,
+        )
+
+    def attached(self) -> list[Client]:
+        """Attached clients, by the time at which they attached."""
+        return sorted((client for client in self if client.generation is not None), key=lambda client: client.began)
+
+    def wait_s(self) -> float | None:
+        waits = [client.next_sign - time.monotonic() for client in self if client.is_waiting]
+        if (wait_s := super().wait_s()) is not None:
+            waits.append(wait_s)
+        return max(0.0, min(waits)) if waits else None
+
+    def serve(self) -> None:
+        super().serve()
+        for client in self:
+            if client.is_waiting and client.next_sign <= time.monotonic():
+                client.give_sign()
 
 
 def command_of(process: int) -> str:

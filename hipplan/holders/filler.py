@@ -32,7 +32,8 @@ from hipplan.layout.run import run
 from hipplan.machines.discover import discover
 from hipplan.machines.host import memory_available
 from hipplan.machines.runtimes import Chosen
-from hipplan.processes.packets import Connection, Gone, Late, Message, Received, TooLong
+from hipplan.processes.connections import Connection, Late
+from hipplan.processes.packets import Gone, Message, Received, TooLong
 from hipplan.program import held, held_bytes, held_losses, open_sizes, written
 from hipplan.program.content_steps import written_by
 from hipplan.program.program import Program

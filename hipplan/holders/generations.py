@@ -42,7 +42,7 @@ def file_sizes(size: int) -> list[int]:
     return [min(each, size - at) for at in range(0, size, each)]
 
 
-class Backup:
+class SavedBytes:
     """The bytes of a generation that sleeps, in host memory or dropped."""
 
     def __init__(self, place: str, size: int = 0) -> None:
@@ -95,11 +95,11 @@ class Generation:
     """program, plan, digest, machine, runtime, family, allocations (how many), size, bytes, bytes_by_uuid, writable
     (names)."""
     command_line: CommandLine
-    """Of the filler that filled it."""
+    """The command line of the filler that filled it."""
     descriptors: list[int]
-    """Of its memory; empty while it sleeps."""
+    """Descriptors of its memory; empty while it sleeps."""
     since: float = field(default_factory=time.time)
-    backup: Backup | None = None
+    backup: SavedBytes | None = None
     """Its bytes while it sleeps; None while it is awake."""
     given: str = "r"
     """The most that a process has been attached with: while it is r, the memory has the bytes of its contents."""
@@ -149,7 +149,7 @@ class Generation:
             return f"attached processes may have written '{self.description['writable'][0]}' (attached: rw)"
         return "their plan came from standard input" if self.command_line.from_stdin else ""
 
-    def sleep(self, backup: Backup) -> None:
+    def sleep(self, backup: SavedBytes) -> None:
         """Free the memory and take over the complete backup."""
         self.backup = backup
         self._close_descriptors()
@@ -181,7 +181,7 @@ class Generations:
         self._replaced: list[Generation] = []
 
     @property
-    def backup(self) -> Backup | None:
+    def backup(self) -> SavedBytes | None:
         """The current generation's bytes while it sleeps; None while it is awake."""
         return None if self.current is None else self.current.backup
 

@@ -15,13 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hipplan.errors import Diagnostic, HeldError
+from hipplan.processes.connections import Connection, Late, OtherUser, connect, new_socket, peer
 from hipplan.processes.folders import ONLY
-from hipplan.processes.messages import peer
-from hipplan.processes.packets import Connection, is_same_user, new_socket
+from hipplan.processes.listener import QUEUE
 from hipplan.processes.process import is_ending, is_stopped
 
-QUEUE = 1024
-"""How many connections wait until the holder accepts them."""
 KILLED_S = 10.0
 """How long a killed process may take to end: the kernel frees its memory first."""
 _BUSY_S = 5.0
@@ -89,24 +87,15 @@ def connected(name: str, address: str) -> Connection | None:
 
     Raises Silent: it accepts no connection; HeldError (HP456): it belongs to another user.
     """
-    with contextlib.ExitStack() as undo:
-        link = undo.enter_context(new_socket())
-        deadline = time.monotonic() + _BUSY_S
-        while True:
-            try:
-                link.connect(address)
-                break
-            except BlockingIOError:  # its queue is full
-                if time.monotonic() > deadline:
-                    raise Silent(name, f"it accepted no connection for {_BUSY_S:g} s") from None
-                time.sleep(0.01)
-            except OSError:
-                return None
-        if not is_same_user(link):
-            number, user, _ = peer(link)
-            raise in_doubt(name, f"process {number} of user {user} has taken this name", "choose another name")
-        undo.pop_all()
-    return Connection(link)
+    try:
+        return Connection(connect(address, time.monotonic() + _BUSY_S))
+    except Late:
+        raise Silent(name, f"it accepted no connection for {_BUSY_S:g} s") from None
+    except OtherUser as other:
+        why = f"process {other.process} of user {other.user} has taken this name"
+        raise in_doubt(name, why, "choose another name") from None
+    except OSError:
+        return None
 
 
 def in_doubt(name: str, why: str, hint: str) -> HeldError:

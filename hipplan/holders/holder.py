@@ -15,18 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hipplan.errors import ExitCode, HeldError
 from hipplan.holders import requested
-from hipplan.holders.clients import REPLACED, Client, bug, in_use, refusal, refused
+from hipplan.holders.clients import REPLACED, Client, Clients, bug, in_use, refusal, refused
 from hipplan.holders.command_line import CommandLine
 from hipplan.holders.filler_process import Command, FillerRunner
-from hipplan.holders.generations import Backup, Generation, Generations, bytes_by_uuid
-from hipplan.holders.listener import Listener
+from hipplan.holders.generations import Generation, Generations, SavedBytes, bytes_by_uuid
 from hipplan.holders.log import Log
 from hipplan.holders.names import Name
 from hipplan.holders.signals import EndSignals
-from hipplan.holders.tasks import Fill, Replace, Save, Task, wake_task
-from hipplan.holders.verifying import VerifyAnswers
+from hipplan.holders.tasks import FillTask, ReplaceTask, SaveTask, Task, wake_task
+from hipplan.holders.verifying import verify_answer
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP
+
+_CLOSE_S = 2.0
+"""How long a holder that ends sends answers."""
 
 
 class Holder:
@@ -54,18 +56,17 @@ class Holder:
         """Clients that requested the end and wait for it."""
         self._signals = EndSignals(lambda: self._fillers.kill())  # the second one: without a roll back
         self._exit_code: int | None = None
-        """Of this process; None while it serves."""
+        """The exit code of this process; None while it serves."""
         self._selector = selectors.DefaultSelector()
-        self._verifying = VerifyAnswers(self._selector, lambda: self._generations.current)
         self._fillers = FillerRunner(command, self._selector, self._is_task_wanted, self._on_task_end)
-        self._clients = Listener(
+        self._clients = Clients(
             name.listening,
-            self._selector,
             on_request=self._on_request,
             on_attached=self._notify_replaced,
             on_deadline=self._on_deadline,
             on_disconnect=self._on_disconnect,
         )
+        self._selector.register(self._clients, selectors.EVENT_READ, self._clients.serve)
 
     def run(self, command_line: CommandLine, streams: Sequence[int]) -> int:
         """Fill the memory, then serve clients until `down` or a signal. Returns the exit code.
@@ -74,10 +75,9 @@ class Holder:
         """
         with self._signals.caught(self._selector):
             try:
-                self._verifying.start()
                 self._start_first_fill(command_line, streams)
                 while self._exit_code is None:
-                    for key, _ in self._selector.select(self._select_timeout()):
+                    for key, _ in self._selector.select(self._clients.wait_s()):
                         if key.fd in self._selector.get_map():  # an earlier event may have unregistered it
                             key.data()
                     self._tick()
@@ -85,14 +85,9 @@ class Holder:
             finally:
                 self._close()
 
-    def _select_timeout(self) -> float | None:
-        times = [*self._clients.deadlines(), *self._verifying.deadlines()]
-        return max(0.0, min(times) - time.monotonic()) if times else None
-
     def _tick(self) -> None:
         """Do what is due, whether or not there was an event."""
-        self._verifying.tick()
-        self._clients.tick()
+        self._clients.serve()
         self._generations.close_replaced({client.generation for client in self._clients if client.exchange is not None})
         client = self._sleep_client
         if client is not None and not self._blocking_clients(client) and self._is_present(client):
@@ -110,7 +105,7 @@ class Holder:
 
     def _start_first_fill(self, command_line: CommandLine, streams: Sequence[int]) -> None:
         try:
-            self._fillers.start(Fill(self._generations, command_line, {}), streams)
+            self._fillers.start(FillTask(self._generations, command_line, {}), streams)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
                 self._exit_code = int(ExitCode.MACHINE)
@@ -161,17 +156,12 @@ class Holder:
         used = {client.generation for client in self._clients} | {self._generations.current}
         return sorted((generation for generation in used if generation), key=lambda generation: generation.number)
 
-    def _attached_clients(self) -> list[Client]:
-        """By the time at which they attached."""
-        attached = (client for client in self._clients if client.generation is not None)
-        return sorted(attached, key=lambda client: client.began)
-
     @property
     def _state(self) -> str:
         if self._down_clients or self._signals.first:
             return "ending"
         if self._sleep_client is not None:
-            return Save.state
+            return SaveTask.state
         return self._fillers.state or ("ready" if self._generations.backup is None else "asleep")
 
     def status(self) -> Message:
@@ -188,7 +178,7 @@ class Holder:
             "log": self._name.log,
             "failed": self._failure,
             "generations": [generation.status() for generation in self._generations_in_use()],
-            "attached": [client.status() for client in self._attached_clients()],
+            "attached": [client.status() for client in self._clients.attached()],
         }
 
     # Requests
@@ -215,6 +205,8 @@ class Holder:
             "replace": self._handle_replace,
             "sleep": self._handle_sleep,
             "wake": self._handle_wake,
+            "layouts": self._handle_verify,
+            "verify": self._handle_verify,
         }
         if self._is_present(client):
             self._serve(client, handlers[client.request.want])
@@ -227,7 +219,7 @@ class Holder:
             self._clients.answer(client, refused(error.diagnostics[0]))
         except Exception as error:
             self._log.bug(error)
-            client.generation = None
+            client.detach()
             if client in self._down_clients:
                 self._down_clients.remove(client)
             self._clients.answer(client, bug(self._name.name, error))
@@ -290,7 +282,7 @@ class Holder:
             access = "r" if self._access == "r" else client.request.access
             if access == "plan" and not current.description["writable"]:
                 access = "r"
-            if current.gives_more(access) and self._state == Replace.state:
+            if current.gives_more(access) and self._state == ReplaceTask.state:
                 return  # who replaces has not consented to lose what this client may write
             self._attach(client, current, access)
 
@@ -305,9 +297,14 @@ class Holder:
         if (current := self._generations.current) is not None:
             self._clients.answer(client, {"family": current.description["family"]})
 
+    def _handle_verify(self, client: Client) -> None:
+        """Answer `hipplan verify`."""
+        reads_back = client.request.want == "verify"
+        self._clients.answer(client, verify_answer(self._generations.current, reads_back=reads_back))
+
     def _handle_down(self, client: Client) -> None:
         request = client.request
-        if self._attached_clients() and request.wait_s == 0 and not request.force:
+        if self._clients.attached() and request.wait_s == 0 and not request.force:
             self._refuse_in_use(client)
         else:
             limit_s = request.timeout_s if request.force else request.wait_s
@@ -318,8 +315,8 @@ class Holder:
         """Attached clients that must detach before a `down` or sleep can begin."""
         request = client.request
         if request.want == "down":
-            return [] if request.force else self._attached_clients()
-        return [other for other in self._attached_clients() if other.generation is self._generations.current]
+            return [] if request.force else self._clients.attached()
+        return [other for other in self._clients.attached() if other.generation is self._generations.current]
 
     def _refuse_in_use(self, client: Client) -> None:
         want = client.request.want
@@ -339,7 +336,7 @@ class Holder:
             command_line, program = request.command_line, current.description["program"]
             replaces = {"program": program, "given": current.given, "access": self._access, "lose": [*request.lose]}
             in_use_now = bytes_by_uuid(self._generations_in_use())
-            self._start_task(client, lambda: Replace(self._generations, command_line, in_use_now, replaces))
+            self._start_task(client, lambda: ReplaceTask(self._generations, command_line, in_use_now, replaces))
 
     def _handle_sleep(self, client: Client) -> None:
         request, current = client.request, self._generations.current
@@ -366,11 +363,11 @@ class Holder:
         client.deadline = None
         request = client.request
         if request.keep == DROP:
-            current.sleep(Backup(DROP))
+            current.sleep(SavedBytes(DROP))
             self._log.write(f"{current.description['plan']}: asleep, without its bytes")
             self._send_status(client)
         else:
-            self._start_task(client, lambda: Save(current, request.options))
+            self._start_task(client, lambda: SaveTask(current, request.options))
         client.close_descriptors()
 
     def _handle_wake(self, client: Client) -> None:
@@ -389,10 +386,11 @@ class Holder:
         code = ExitCode.BUG if self._exit_code is None else self._exit_code
         self._fillers.kill()  # a filler runs here only after a bug in the holder
         freed = [generation.freed_by_close for generation in self._generations_in_use()]
-        attached = [client.status() for client in self._attached_clients()]
+        attached = [client.status() for client in self._clients.attached()]
         self._generations.close()
         self._selector.close()
-        self._verifying.close()
         self._log.write(f"ended with code {int(code)}")
         self._name.close(keep_log=code != ExitCode.OK and not self._log.is_awaited)
-        self._clients.close(self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached})
+        self._clients.close(
+            self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached}, _CLOSE_S
+        )

@@ -21,13 +21,14 @@ from pathlib import Path
 
 from hipplan.errors import Diagnostic, HeldError, reason_of
 from hipplan.holders import guard
-from hipplan.processes.folders import candidates, doubts, folders, new_folder, opened, within
-from hipplan.processes.packets import Connection, new_socket
+from hipplan.processes.connections import Connection, new_socket
+from hipplan.processes.folders import HOLDER, candidates, doubts, folders, new_folder, opened, within
+from hipplan.processes.listener import QUEUE
 from hipplan.processes.process import Process, start_time
 
 VARIABLE = "HIPPLAN_HOLDER"
 """The environment variable with the name of the holder that attach() uses by default."""
-_PREFIX, _LOCK, _LOG = "held-", ".lock", ".log"
+_LOCK, _LOG = ".lock", ".log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock."""
@@ -76,8 +77,8 @@ class Name:
                 raise guard.already_exists(name)
             self._in_folder = undo.enter_context(new_socket())
             self._unlink("")
-            self._in_folder.bind(within(self._folder, _PREFIX + name))
-            self._in_folder.listen(guard.QUEUE)
+            self._in_folder.bind(within(self._folder, HOLDER + name))
+            self._in_folder.listen(QUEUE)
             undo.pop_all()
 
     @property
@@ -97,7 +98,7 @@ class Name:
 
     def _unlink(self, ending: str) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(f"{_PREFIX}{self.name}{ending}", dir_fd=self._folder)
+            os.unlink(f"{HOLDER}{self.name}{ending}", dir_fd=self._folder)
 
 
 def _locked(folder: int, name: str) -> int:
@@ -107,7 +108,7 @@ def _locked(folder: int, name: str) -> int:
 
     It counts among processes in different network namespaces that share the folder. Raises HeldError (HP451), OSError.
     """
-    file, deadline = f"{_PREFIX}{name}{_LOCK}", time.monotonic() + guard.KILLED_S
+    file, deadline = f"{HOLDER}{name}{_LOCK}", time.monotonic() + guard.KILLED_S
     while True:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
@@ -118,7 +119,7 @@ def _locked(folder: int, name: str) -> int:
                 return lock
         except BlockingIOError:
             os.close(lock)
-            guard.wait_for_end(name, guard.connected(name, within(folder, _PREFIX + name)), deadline)
+            guard.wait_for_end(name, guard.connected(name, within(folder, HOLDER + name)), deadline)
             continue
         except BaseException:
             os.close(lock)
@@ -129,14 +130,14 @@ def _locked(folder: int, name: str) -> int:
 def _is_file(lock: int, folder: int, name: str) -> bool:
     """Whether an open lock file is still the one of the name."""
     with contextlib.suppress(FileNotFoundError):
-        there = os.stat(f"{_PREFIX}{name}{_LOCK}", dir_fd=folder, follow_symlinks=False)
+        there = os.stat(f"{HOLDER}{name}{_LOCK}", dir_fd=folder, follow_symlinks=False)
         return os.path.samestat(os.fstat(lock), there)
     return False
 
 
 def log_of(folder: int, name: str) -> str:
     """The path of a holder's log, for people."""
-    return f"{os.readlink(f'/proc/self/fd/{folder}')}/{_PREFIX}{name}{_LOG}"  # noqa: PTH115
+    return f"{os.readlink(f'/proc/self/fd/{folder}')}/{HOLDER}{name}{_LOG}"  # noqa: PTH115
 
 
 def open_log(name: str) -> tuple[str, int]:
@@ -144,7 +145,7 @@ def open_log(name: str) -> tuple[str, int]:
     folder = new_folder()
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        return log_of(folder, name), os.open(f"{_PREFIX}{name}{_LOG}", flags, 0o600, dir_fd=folder)
+        return log_of(folder, name), os.open(f"{HOLDER}{name}{_LOG}", flags, 0o600, dir_fd=folder)
     finally:
         os.close(folder)
 
@@ -158,10 +159,10 @@ def known() -> Iterator[tuple[str, str, bool]]:
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
             files = set(os.listdir(folder))  # noqa: PTH208  # by descriptor: the path may lead elsewhere by now
-            names = {re.sub(r"\.(lock|log)$", "", file.removeprefix(_PREFIX)) for file in files if _PREFIX in file[:5]}
+            names = {re.sub(r"\.(lock|log)$", "", file.removeprefix(HOLDER)) for file in files if HOLDER in file[:5]}
             for name in filter(_NAME.fullmatch, names):
-                runs = _is_locked(folder, f"{_PREFIX}{name}{_LOCK}")
-                if runs or (f"{_PREFIX}{name}{_LOG}" in files and name not in holders):
+                runs = _is_locked(folder, f"{HOLDER}{name}{_LOCK}")
+                if runs or (f"{HOLDER}{name}{_LOG}" in files and name not in holders):
                     holders[name] = log_of(folder, name), runs
     for name in sorted(holders):
         yield name, *holders[name]
@@ -196,7 +197,7 @@ def owner(name: str, connection: Connection | None) -> Process:
 
     Raises HeldError (HP456): which one it is is not certain."""
     for place in folders() if "/" not in name else ():
-        file = f"{_PREFIX}{name}{_LOCK}"
+        file = f"{HOLDER}{name}{_LOCK}"
         with contextlib.suppress(OSError, ValueError), opened(place) as folder:
             if _is_locked(folder, file):
                 lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -218,13 +219,13 @@ def remove_leftovers(name: str) -> bool:
     removed = False
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
-            if not {f"{_PREFIX}{name}{ending}" for ending in ("", _LOG)} & set(os.listdir(folder)):  # noqa: PTH208
+            if not {f"{HOLDER}{name}{ending}" for ending in ("", _LOG)} & set(os.listdir(folder)):  # noqa: PTH208
                 continue
             lock = _locked(folder, name)
             removed = True
             for ending in ("", _LOG, _LOCK):
                 with contextlib.suppress(OSError):
-                    os.unlink(f"{_PREFIX}{name}{ending}", dir_fd=folder)
+                    os.unlink(f"{HOLDER}{name}{ending}", dir_fd=folder)
             os.close(lock)
     return removed
 
@@ -254,7 +255,7 @@ def _in_folders(name: str) -> Connection | None:
     """A connection to the socket of a name in any folder."""
     for place in folders():
         with contextlib.suppress(OSError), opened(place) as folder:
-            if (connection := guard.connected(name, within(folder, _PREFIX + name))) is not None:
+            if (connection := guard.connected(name, within(folder, HOLDER + name))) is not None:
                 return connection
     return None
 
@@ -274,7 +275,7 @@ def _require_certainty(name: str) -> None:
 
 
 def connect(name: str) -> Connection:
-    """As find(), but raises HeldError (HP452) if there is no such holder."""
+    """Does what find() does, but raises HeldError (HP452) if there is no such holder."""
     connection = find(name)
     if connection is None:
         raise missing(name)

@@ -10,7 +10,7 @@ from hipplan.holders.command_line import CommandLine, require_arguments
 from hipplan.processes.packets import Message
 from hipplan.program.backups import DROP, HOST
 
-Want = Literal["status", "family", "attach", "down", "replace", "sleep", "wake"]
+Want = Literal["status", "family", "attach", "down", "replace", "sleep", "wake", "layouts", "verify"]
 TASKS = ("replace", "sleep", "wake")
 """Requests for which a filler may be started. They come with three streams for it."""
 WAIT_MAX_S = 86400.0
@@ -27,21 +27,21 @@ class Request:
     timeout_s: float
     """For how many seconds the client waits without a sign of life."""
     access: str = ""
-    """Of attach: plan, r or rw."""
+    """For attach: plan, r or rw."""
     sees: Message | None = None
-    """Of attach by a process without Python: what it sees, as rows_for_c.py reads it."""
+    """For attach by a process without Python: what it sees, as rows_for_c.py reads it."""
     wait_s: float | None = 0.0
-    """Of down and sleep: how many seconds to wait until other clients detach; None: without limit."""
+    """For down and sleep: how many seconds to wait until other clients detach; None: without limit."""
     force: bool = False
-    """Of down: do not wait."""
+    """For down: whether the end does not wait."""
     keep: str = HOST
-    """Of sleep: where the bytes are kept."""
+    """For sleep: where the bytes are kept."""
     options: Sequence[str] = ()
-    """Of sleep and wake: for the filler's command line."""
+    """For sleep and wake: options for the filler's command line."""
     command_line: CommandLine | None = None
-    """Of replace: of the filler."""
+    """For replace: the command line of the filler."""
     lose: Sequence[str] = ()
-    """Of replace: what the new plan may lose, as in layout.update()."""
+    """For replace: what the new plan may lose, as in layout.update()."""
 
 
 def read(message: Message, descriptors: int) -> Request:

@@ -12,8 +12,8 @@ from hipplan.errors import Diagnostic, HeldError, HipplanError, reason_of
 from hipplan.holders import guard, names
 from hipplan.holders.clients import BUG, diagnostic_of
 from hipplan.holders.command_line import CommandLine
-from hipplan.processes.messages import peer
-from hipplan.processes.packets import NEVER, Connection, Gone, Late, Message, Received
+from hipplan.processes.connections import NEVER, Connection, Late, peer
+from hipplan.processes.packets import Gone, Message, Received
 
 ANSWER_S = 10.0
 _numbers = itertools.count(1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from hipplan.holders.command_line import CommandLine
-from hipplan.holders.generations import Backup, Generation, Generations
+from hipplan.holders.generations import Generation, Generations, SavedBytes
 from hipplan.processes.packets import Message, Received
 from hipplan.program.backups import HOST
 
@@ -36,7 +36,7 @@ class Task(ABC):
     state: State
     """The holder's state in `ps` meanwhile."""
     command_line: CommandLine
-    """Of the filler."""
+    """The command line of the filler."""
     request: Message
     """The first message to the filler."""
     descriptors: Sequence[int] = ()
@@ -54,7 +54,7 @@ class Task(ABC):
         """Release what was prepared for a filler that has failed."""
 
 
-class Fill(Task):
+class FillTask(Task):
     """Make and fill a generation of memory, and make it the current one."""
 
     state: State = "filling"
@@ -73,7 +73,7 @@ class Fill(Task):
         return f"{generation.description['plan']}: filled, generation {generation.number}"
 
 
-class Replace(Fill):
+class ReplaceTask(FillTask):
     """Make and fill the replacement of the current generation."""
 
     state: State = "replacing"
@@ -87,7 +87,7 @@ class Replace(Fill):
         self.request |= {"replaces": replaces}
 
 
-class Refill(Fill):
+class RefillTask(FillTask):
     """Fill the plan of a generation that sleeps without its bytes again."""
 
     state: State = "waking"
@@ -105,7 +105,7 @@ class Refill(Fill):
             raise ValueError("another plan")
 
 
-class Save(Task):
+class SaveTask(Task):
     """Write the bytes of a generation into host memory and free its device memory."""
 
     state: State = "sleeping"
@@ -113,7 +113,7 @@ class Save(Task):
     def __init__(self, current: Generation, options: Sequence[str]) -> None:
         """Raises OSError."""
         self._current = current
-        self._backup = Backup(HOST, current.size)
+        self._backup = SavedBytes(HOST, current.size)
         self.command_line = current.command_line.with_options(options)
         self.request = {"task": SAVE, "program": current.description["program"]}
         self.descriptors = [*current.descriptors, *self._backup.descriptors]
@@ -131,12 +131,14 @@ class Save(Task):
         self._backup.close()
 
 
-class Restore(Task):
+class RestoreTask(Task):
     """Make the memory of a generation again, with the bytes of its backup."""
 
     state: State = "waking"
 
-    def __init__(self, current: Generation, backup: Backup, beside: Mapping[str, int], options: Sequence[str]) -> None:
+    def __init__(
+        self, current: Generation, backup: SavedBytes, beside: Mapping[str, int], options: Sequence[str]
+    ) -> None:
         self._current = current
         self.command_line = current.command_line.with_options(options)
         self.request = {"task": RESTORE, "program": current.description["program"], "beside": dict(beside)}
@@ -158,8 +160,8 @@ def wake_task(generations: Generations, beside: Mapping[str, int], options: Sequ
     assert generations.current is not None
     assert generations.current.backup is not None
     if generations.current.backup.place == HOST:
-        return Restore(generations.current, generations.current.backup, beside, options)
-    return Refill(generations, generations.current, beside, options)
+        return RestoreTask(generations.current, generations.current.backup, beside, options)
+    return RefillTask(generations, generations.current, beside, options)
 
 
 def _check_description(result: Received) -> None:

@@ -22,7 +22,7 @@ from hipplan.errors import PlanError
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.comments import Item, cannot_be_formatted, commented, opened
 from hipplan.language.model import Plan
-from hipplan.language.model.places import Place, place_of
+from hipplan.language.model.places import KindOfPlace, place_of
 from hipplan.language.source import Source, load_yaml
 from hipplan.language.yaml12 import number_like
 
@@ -74,17 +74,17 @@ def _written(source: Source, model: type[BaseModel]) -> tuple[str, list[str]]:
 
 
 class _Writer:
-    def __init__(self, source: Source, root: Place) -> None:
+    def __init__(self, source: Source, root: KindOfPlace) -> None:
         self.source = source
         self.root = root
-        self._pieces: dict[tuple[Place, str], str] = {}
+        self._pieces: dict[tuple[KindOfPlace, str], str] = {}
 
     def body(self, root: Item) -> list[str]:
         if not root.items:
             return [self.flow(root.value, self.root), *root.below]
         return self.block(root, 0, self.root)
 
-    def block(self, parent: Item, indent: int, place: Place) -> list[str]:
+    def block(self, parent: Item, indent: int, place: KindOfPlace) -> list[str]:
         """The items of a mapping or a list, on lines of their own."""
         lines: list[str] = []
         pad = " " * indent
@@ -102,7 +102,7 @@ class _Writer:
         return [" " * indent + comment if comment else "" for comment in item.below]
 
     def ordered(
-        self, node: yaml.Node, entries: Sequence[Entry], place: Place, key_of: Callable[[Entry], str]
+        self, node: yaml.Node, entries: Sequence[Entry], place: KindOfPlace, key_of: Callable[[Entry], str]
     ) -> Sequence[Entry]:
         """Keys of the language in its own order; names, and keys that do not exist, as written."""
         if not isinstance(node, yaml.MappingNode):
@@ -116,7 +116,7 @@ class _Writer:
             numbers = _numbered(place, kind if isinstance(kind, str) else "")
         return sorted(entries, key=lambda entry: numbers.get(key_of(entry), len(numbers)))
 
-    def entry(self, prefix: str, item: Item, indent: int, place: Place) -> list[str]:
+    def entry(self, prefix: str, item: Item, indent: int, place: KindOfPlace) -> list[str]:
         """`key: value`, on one line if it can be. place: of what holds it."""
         value = item.value
         if isinstance(value, yaml.ScalarNode):
@@ -126,34 +126,34 @@ class _Writer:
             lines_below = self.lines_below_of(item, indent + 2)
             return [_beside(f"{prefix} {written}" if written else prefix, item), *lines_below]
         place = place.below(item.key.value if item.key else 0)
-        if not item.holds or (item.flows and not item.commented):
+        if not item.has_parts or (item.flows and not item.commented):
             line = f"{prefix} {self.piece(item, place) if item.one_piece else self.flow(value, place)}"
-            if not item.holds or len(line) <= WIDTH:
+            if not item.has_parts or len(line) <= WIDTH:
                 return [_beside(line, item)]
         if item.one_piece:
             opened(self.source.text, item)
         return [_beside(prefix, item), *self.block(item, indent + 2, place)]
 
-    def listed(self, item: Item, indent: int, place: Place) -> list[str]:
+    def listed(self, item: Item, indent: int, place: KindOfPlace) -> list[str]:
         """`- value`; a block begins behind the dash, and comments on its first line go above."""
         pad = " " * indent
         lines = self.entry(pad + "-", item, indent, place)
-        if len(lines) == 1 or not item.holds:
+        if len(lines) == 1 or not item.has_parts:
             return lines
         first = next(number for number, line in enumerate(lines) if number and line.strip(" ")[:1] not in ("", "#"))
         comments = [item.behind] * bool(item.behind) + [line.strip(" \t") for line in lines[1:first]]
         above = [pad + comment if comment else "" for comment in comments]
         return [*above, f"{pad}- {lines[first].lstrip(' ')}", *lines[first + 1 :]]
 
-    def piece(self, item: Item, place: Place) -> str:
-        """As flow(), with a cache: thousands of tensors have the same shape."""
+    def piece(self, item: Item, place: KindOfPlace) -> str:
+        """Returns what flow() does, from a cache: thousands of tensors have the same shape."""
         start, end = item.value.start_mark.index, item.value.end_mark.index
         key = (place, self.source.text[start:end])
         if (written := self._pieces.get(key)) is None:
             written = self._pieces[key] = self.flow(item.value, place)
         return written
 
-    def flow(self, node: yaml.Node, place: Place) -> str:
+    def flow(self, node: yaml.Node, place: KindOfPlace) -> str:
         """A value on one line."""
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node) or "null"
@@ -190,7 +190,7 @@ class _Writer:
 
 
 @cache
-def _numbered(place: Place, kind: str) -> dict[str, int]:
+def _numbered(place: KindOfPlace, kind: str) -> dict[str, int]:
     """The keys that an object may have -> their position in the manual's order."""
     keys = dict.fromkeys(("each", "kind", *place.fields(kind)))
     return {key: number for number, key in enumerate(keys)}

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from hipplan.errors import Diagnostic, PlanError, is_text, printable
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME
-from hipplan.files.tensorfiles import Entry, FileProblem, Files, is_safetensors
+from hipplan.files.tensorfiles import ArrayInFile, FileProblem, Files, is_safetensors
 from hipplan.language.canonical import canonical
 from hipplan.language.model.base import NAME_PATTERN
 from hipplan.language.source import load_yaml
@@ -39,7 +39,7 @@ class Divided:
     """One tensor of the plan."""
 
     name: str
-    entry: Entry
+    entry: ArrayInFile
     shape: tuple[int, ...]
     """The shape on each device."""
     split: str
@@ -72,14 +72,14 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     """
     tensors = tensors_of(entries_of(source), ranks)
     text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
-    held = [tensor for tensor in tensors if tensor.entry.size]
+    stored = [tensor for tensor in tensors if tensor.entry.size]
     return Imported(
         text=canonical(load_yaml(StringIO(text), source)),
         whole=tuple(tensor.name for tensor in tensors if tensor.undivided),
         split=sum(bool(tensor.split) for tensor in tensors),
-        tensors=len(held),
-        size=sum(tensor.entry.size for tensor in held),
-        size_each=size_each(held, ranks),
+        tensors=len(stored),
+        size=sum(tensor.entry.size for tensor in stored),
+        size_each=size_each(stored, ranks),
     )
 
 
@@ -88,7 +88,7 @@ def size_each(tensors: Sequence[Divided], ranks: int) -> int:
     return sum(tensor.entry.size // (ranks if tensor.split else 1) for tensor in tensors)
 
 
-def entries_of(source: str) -> list[tuple[str, Entry]]:
+def entries_of(source: str) -> list[tuple[str, ArrayInFile]]:
     """(file, tensor) of every tensor of a checkpoint. Raises PlanError: HP405, HP421, HP422."""
     if not is_safetensors(source):
         hint = "pass model.safetensors or model.safetensors.index.json"
@@ -110,13 +110,13 @@ def entries_of(source: str) -> list[tuple[str, Entry]]:
     return entries_by_file
 
 
-def tensors_of(entries_by_file: Sequence[tuple[str, Entry]], ranks: int) -> list[Divided]:
+def tensors_of(entries_by_file: Sequence[tuple[str, ArrayInFile]], ranks: int) -> list[Divided]:
     """The tensors as they are on each device. Raises PlanError: HP104, HP421."""
     names = _names([entry for _, entry in entries_by_file])
     return [_divided(entry, ranks, name, file) for (file, entry), name in zip(entries_by_file, names, strict=True)]
 
 
-def _divided(entry: Entry, ranks: int, name: str, file: str) -> Divided:
+def _divided(entry: ArrayInFile, ranks: int, name: str, file: str) -> Divided:
     if entry.dtype not in BY_NAME:
         summary = f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' in {file} is"
         raise PlanError(Diagnostic("HP104", summary))
@@ -133,7 +133,7 @@ def _divided(entry: Entry, ranks: int, name: str, file: str) -> Divided:
     return Divided(name, entry, tuple(shape), split)
 
 
-def _split(entry: Entry) -> str:
+def _split(entry: ArrayInFile) -> str:
     """How a tensor with this name is split: rows, columns, or empty for whole."""
     *_, module, what = ("", "", *entry.name.split("."))
     if module in BY_ROWS and what in ("weight", "bias") and entry.shape:
@@ -141,7 +141,7 @@ def _split(entry: Entry) -> str:
     return "columns" if module in BY_COLUMNS and what == "weight" and len(entry.shape) > 1 else ""
 
 
-def _names(entries: Sequence[Entry]) -> Iterator[str]:
+def _names(entries: Sequence[ArrayInFile]) -> Iterator[str]:
     """Names for the tensors in the plan: their own if a plan allows it, else a similar unique one."""
     taken: set[str] = set()
     for entry in entries:
@@ -156,9 +156,9 @@ def _names(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
-    held = [tensor for tensor in tensors if tensor.entry.size]
-    size = sum(tensor.entry.size for tensor in held)
-    summary = f"{counted(len(held), 'tensor')}, {size} bytes"
+    stored = [tensor for tensor in tensors if tensor.entry.size]
+    size = sum(tensor.entry.size for tensor in stored)
+    summary = f"{counted(len(stored), 'tensor')}, {size} bytes"
     yield f"# {summary}. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
     yield f"name: {quoted(printable(Path(os.path.realpath(source)).parent.name) or 'checkpoint')}"
@@ -171,14 +171,14 @@ def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -
     yield "    each: gpu"
     yield "    device: $(each)"
     yield "    tensors:"
-    for one in held:
+    for one in stored:
         shape = ", ".join(map(str, one.shape))
         yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note_on(one, ranks)}"
     for tensor in tensors:
         if not tensor.entry.size:
             yield f"      # {quoted(tensor.entry.name)} is empty"
     yield ""
-    yield from contents_of(source, held, ranks, folder)
+    yield from contents_of(source, stored, ranks, folder)
 
 
 def note_on(tensor: Divided, ranks: int) -> str:
@@ -188,7 +188,7 @@ def note_on(tensor: Divided, ranks: int) -> str:
     return f"  # {tensor.split}" if tensor.split else ""
 
 
-def contents_of(source: str, held: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
+def contents_of(source: str, stored: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
     """The lines of a plan that load the tensors."""
     file = Path(os.path.realpath(source))  # Path.resolve() raises for links that go round in circles
     try:
@@ -198,10 +198,10 @@ def contents_of(source: str, held: Sequence[Divided], ranks: int, folder: str) -
     yield "contents:"
     part = ", part: $(each), parts: " + str(ranks) if ranks > 1 else ""
     common = f"{{each: {ranks}, file: {quoted(shown)}{part}"
-    if all(tensor.name == tensor.entry.name for tensor in held):
+    if all(tensor.name == tensor.entry.name for tensor in stored):
         yield f"  rank: {common}}}"
         return
-    for tensor in held:
+    for tensor in stored:
         yield f"  rank.$(each).{tensor.name}: {common}, tensor: {quoted(tensor.entry.name)}}}"
 
 

@@ -54,7 +54,7 @@ class Item:
         return isinstance(self.value, yaml.CollectionNode) and bool(self.value.flow_style)
 
     @property
-    def holds(self) -> bool:
+    def has_parts(self) -> bool:
         """Whether it is a mapping or a list with anything in it."""
         return isinstance(self.value, yaml.CollectionNode) and bool(self.value.value)
 
@@ -86,7 +86,7 @@ class Item:
     @property
     def at_the_end(self) -> list[str]:
         """The list for a comment that comes after all of its contents."""
-        return self.below if self.holds or self.is_empty else self.above
+        return self.below if self.has_parts or self.is_empty else self.above
 
     @property
     def commented(self) -> bool:
@@ -98,12 +98,12 @@ def commented(source: Source) -> tuple[Item, list[str], list[str]]:
     assert source.root is not None
     root = Item(None, source.root, None)
     items = opened(source.text, root)
-    return root, *_attach(source, root, items, _Lines(source.text))
+    return root, *_attach(source, root, items, _CommentLines(source.text))
 
 
 def cannot_be_formatted(source: Source, index: int, why: str) -> PlanError:
     """HP026, at a character."""
-    line, column = _Lines(source.text).place(index)
+    line, column = _CommentLines(source.text).place(index)
     where = source.text_span(line + 1, column + 1)
     return PlanError(Diagnostic("HP026", "this plan cannot be formatted", where, why=why, hint="format it by hand"))
 
@@ -135,7 +135,7 @@ def _is_one_piece(text: str, node: yaml.CollectionNode) -> bool:
     return bool(node.flow_style) and not _NEEDS_A_LOOK.search(text, start, end)
 
 
-class _Lines:
+class _CommentLines:
     """Where the lines of a text begin, counted as YAML counts them."""
 
     def __init__(self, text: str) -> None:
@@ -151,7 +151,7 @@ class _Lines:
         return line >= 0 and not self.texts[line].strip(" \t")
 
 
-def _attach(source: Source, root: Item, items: list[Item], lines: _Lines) -> tuple[list[str], list[str]]:
+def _attach(source: Source, root: Item, items: list[Item], lines: _CommentLines) -> tuple[list[str], list[str]]:
     """Gives each comment to the item that it is about; the comments before the first item, and all of them."""
     head: list[str] = []
     all_of_them: list[str] = []
@@ -179,7 +179,7 @@ def _attach(source: Source, root: Item, items: list[Item], lines: _Lines) -> tup
     return head, all_of_them
 
 
-def _comments(source: Source, items: list[Item], lines: _Lines) -> Iterator[tuple[int, str]]:
+def _comments(source: Source, items: list[Item], lines: _CommentLines) -> Iterator[tuple[int, str]]:
     """(where, text) of each comment: they stand outside the scalars."""
     for start, end in _gaps(source, items):
         for match in _OUTSIDE.finditer(source.text, start, end):
@@ -213,7 +213,7 @@ def _behind(last: Item, index: int, column: int, comment: str) -> None:
 def _on_its_own(root: Item, before: Item, after: Item | None, index: int, column: int) -> list[str]:
     """The list for a comment on a line of its own: above the next item, unless it is the end of the block before."""
     between = before.flows and before.value.start_mark.index > index  # its key and its value
-    if between or (not before.holds and before.end > index):
+    if between or (not before.has_parts and before.end > index):
         return before.above
     block = next((item for item in before.around if item.flows and item.end > index), None)
     if block is None and before.is_empty and column > before.column:

@@ -15,7 +15,7 @@ from typing import Any
 from hipplan.errors import Diagnostic, PlanError, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME
-from hipplan.files.tensorfiles import TENSORS_MAX, Entry, is_safetensors
+from hipplan.files.tensorfiles import TENSORS_MAX, ArrayInFile, is_safetensors
 from hipplan.plain import called
 
 _MOST_BYTES = 2**20
@@ -67,7 +67,7 @@ class Decoder:
                 summary = f"{count} {what} cannot be split over {ranks} devices"
                 raise PlanError(Diagnostic("HP421", summary, hint=f"--tp is one of {able}"))
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ArrayInFile]:
         """Its weights, as in checkpoint files. Raises PlanError (HP421) if the config lacks a figure."""
         if self.is_quantized:
             why = "its weights are quantized, and config.json does not say how large that makes them"
@@ -75,7 +75,7 @@ class Decoder:
         if self.layers * (12 + 3 * self.experts) > TENSORS_MAX:
             raise PlanError(Diagnostic("HP421", f"{self.source} asks for more than {TENSORS_MAX} tensors"))
         for name, shape in self._tensors():
-            yield Entry(name, self.dtype, shape, 0, prod(shape) * BY_NAME[self.dtype].size)
+            yield ArrayInFile(name, self.dtype, shape, 0, prod(shape) * BY_NAME[self.dtype].size)
 
     def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "model.embed_tokens.weight", (self.vocabulary, self.hidden)
@@ -130,7 +130,7 @@ def read_config(path: str) -> Decoder:
         why = f"its model_type is {kind!r}" if isinstance(kind, str) else "it has no model_type"
         hint = f"there are {', '.join(KNOWN)}; `hipplan import safetensors` takes the weights of any model"
         raise PlanError(Diagnostic("HP421", f"{path} is of no model that hipplan knows", why=why[:200], hint=hint))
-    read = _Reader(path, data)
+    read = _ConfigReader(path, data)
     heads = read.count("num_attention_heads")
     hidden = read.count("hidden_size")
     mixture = kind in _MIXTURES
@@ -177,7 +177,7 @@ def _data(path: str) -> dict[str, Any]:
     return data
 
 
-class _Reader:
+class _ConfigReader:
     """Reads the figures of a config and checks their bounds."""
 
     def __init__(self, path: str, data: dict[str, Any]) -> None:

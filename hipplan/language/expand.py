@@ -31,9 +31,9 @@ from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, Span, Suggestions
 from hipplan.language.declared import declared_below, is_plain
-from hipplan.language.expanded import Expanded, Path, Place
+from hipplan.language.expanded import Expanded, Path, Position
 from hipplan.language.expression import ExpressionError, Scalar, Value, in_text, substitute
-from hipplan.language.include import NOUNS, Documents, Entry
+from hipplan.language.include import NOUNS, Documents, NamedObject
 from hipplan.language.rank import VARIABLES, Rank
 from hipplan.language.scalars import VALUES, is_value, like, plain, size_of
 from hipplan.language.source import Source, load_yaml, within
@@ -103,7 +103,7 @@ class _Expander:
                     self._find_families(data[noun])
             for key, value in root.data.items():
                 if key not in data and key not in ("include", "vars"):
-                    data[key] = self._walk(value, self.scope, Place(root, (key,), (key,)))
+                    data[key] = self._walk(value, self.scope, Position(root, (key,), (key,)))
         except PlanError as past:  # a limit
             self.findings.extend(past.diagnostics)
             raise PlanError(self.findings) from None
@@ -139,11 +139,11 @@ class _Expander:
         declared = self.documents.vars
         for name, value in self.given.items():
             if name in declared:
-                place = Place(declared[name].source, ("vars", name), ("vars", name))
+                place = Position(declared[name].source, ("vars", name), ("vars", name))
                 self._set_given(name, value, declared[name].value, place)
                 self._set_aside(name)
         for name, entry in declared.items():
-            place = Place(entry.source, ("vars", name), ("vars", name))
+            place = Position(entry.source, ("vars", name), ("vars", name))
             if not _NAME.fullmatch(name):
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
@@ -169,7 +169,7 @@ class _Expander:
                     self._report("HP103", f"the variable '{name}' must be {VALUES}", place)
             self._set_aside(name)
 
-    def _set_given(self, name: str, given: Any, default: Any, place: Place) -> None:
+    def _set_given(self, name: str, given: Any, default: Any, place: Position) -> None:
         """Set a variable to a value from outside of the document."""
         value = like(given, default)
         if isinstance(value, list) and isinstance(default, (int, str)) and "$(" not in str(default):
@@ -203,15 +203,15 @@ class _Expander:
 
     # The walk
 
-    def _named(self, noun: str, entries: Mapping[str, Entry]) -> dict[str, Any]:
+    def _named(self, noun: str, entries: Mapping[str, NamedObject]) -> dict[str, Any]:
         """The objects of one noun; an object with `each` becomes several."""
         result: dict[str, Any] = {}
         for entry in entries.values():
-            place = Place(entry.source, (noun, entry.name), (noun, entry.name))
+            place = Position(entry.source, (noun, entry.name), (noun, entry.name))
             self._add_named(result, entry.name, entry.value, self.scope, place)
         return result
 
-    def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: Place) -> None:
+    def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: Position) -> None:
         """Add one written object under each name that it expands to."""
         for suffix, inner, expansion, body in self._repeat(value, scope, place):
             name = written
@@ -223,7 +223,7 @@ class _Expander:
             repetition = (
                 f"{place.expansion}, {repetition}" if place.expansion and repetition else repetition or place.expansion
             )
-            made = Place(place.source, (*place.path[:-1], name), place.origin, repetition)
+            made = Position(place.source, (*place.path[:-1], name), place.origin, repetition)
             if name in out:
                 hint = "use the variables of each in the name"
                 self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint=hint)
@@ -232,7 +232,7 @@ class _Expander:
                 self._leave_out(made)
             out[name] = self._walk(body, inner, made)
 
-    def _walk(self, value: Any, scope: Scope, place: Place) -> Any:
+    def _walk(self, value: Any, scope: Scope, place: Position) -> Any:
         if len(place.path) > DEPTH_MAX:
             raise PlanError(Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self._span(place)))
         if isinstance(value, str):
@@ -243,7 +243,7 @@ class _Expander:
             self.budget.take("values", len(value), "this", lambda: self._span(place))
         return self._mapping(value, scope, place) if isinstance(value, dict) else self._list(value, scope, place)
 
-    def _number(self, value: Any, place: Place) -> Any:
+    def _number(self, value: Any, place: Position) -> Any:
         """A number from Python data as int or float, with at most as many digits as a text may have."""
         value = number(value)
         if type(value) is int and abs(value) >= INTEGER_END:
@@ -253,7 +253,7 @@ class _Expander:
             return 0
         return value
 
-    def _mapping(self, value: Mapping[str, Any], scope: Scope, place: Place) -> dict[str, Any]:
+    def _mapping(self, value: Mapping[str, Any], scope: Scope, place: Position) -> dict[str, Any]:
         result: dict[str, Any] = {}
         if len(place.path) == 3 and (place.path[0], place.path[2]) == ("regions", "tensors"):
             for written, inner in value.items():
@@ -269,7 +269,7 @@ class _Expander:
             result[key] = inner if plain(inner) else self._walk(inner, scope, place.child(key, written))
         return result
 
-    def _list(self, value: Sequence[Any], scope: Scope, place: Place) -> list[Any]:
+    def _list(self, value: Sequence[Any], scope: Scope, place: Position) -> list[Any]:
         result: list[Any] = []
         moved = False
         for index, item in enumerate(value):
@@ -286,7 +286,7 @@ class _Expander:
                 result.append(self._walk(body, inner, made))
         return result
 
-    def _text(self, text: str, scope: Scope, place: Place, *, key: bool = False) -> Value:
+    def _text(self, text: str, scope: Scope, place: Position, *, key: bool = False) -> Value:
         self.budget.take("characters of expressions", len(text), "this text", lambda: self._span(place, key=key))
         try:
             value = substitute(text, scope, self.nearest)
@@ -314,7 +314,7 @@ class _Expander:
 
     # each
 
-    def _repeat(self, value: Any, scope: Scope, place: Place) -> Iterator[tuple[str, Scope, str, Any]]:
+    def _repeat(self, value: Any, scope: Scope, place: Position) -> Iterator[tuple[str, Scope, str, Any]]:
         """(suffix of the name, scope, description, the object without `each`) for each repetition."""
         if not isinstance(value, dict) or "each" not in value:
             yield "", scope, "", value
@@ -350,7 +350,7 @@ class _Expander:
             shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice, strict=True))
             yield "".join(f".{own}" for own, _ in choice), inner, shown, body
 
-    def _ask(self, times: int, body: Any, domains: list[list[Scalar]], place: Place) -> None:
+    def _ask(self, times: int, body: Any, domains: list[list[Scalar]], place: Position) -> None:
         """Count everything that a repetition makes; inner repetitions are counted by themselves. Raises PlanError."""
         who = f"each, {shown_number(times)} times,"
         values, characters = size_of(body)
@@ -363,7 +363,7 @@ class _Expander:
         characters += times * len(place.expansion)  # each holds the names of all enclosing repetitions
         self.budget.take("characters", characters, who, lambda: self._span(place))
 
-    def _domain(self, domain: Any, place: Place) -> list[Scalar] | None:
+    def _domain(self, domain: Any, place: Position) -> list[Scalar] | None:
         """The values of one name of an `each`; None: an error, which is reported."""
         if isinstance(domain, str) and domain in self.families:
             return self.families[domain]
@@ -384,16 +384,16 @@ class _Expander:
             self._report("HP024", "each cannot repeat over this", place, hint=hint)
         return None
 
-    def _report(self, code: str, summary: str, place: Place, *, key: bool = False, **more: str) -> None:
+    def _report(self, code: str, summary: str, place: Position, *, key: bool = False, **more: str) -> None:
         self._leave_out(place)
         if not self.findings.enough():
             self.findings.add(Diagnostic(code, summary, self._span(place, key=key), **more))  # type: ignore[arg-type]
 
-    def _span(self, place: Place, *, key: bool = False) -> Span | None:
+    def _span(self, place: Position, *, key: bool = False) -> Span | None:
         span = place.source.span(place.origin, key=key)
         return replace(span, expansion=place.expansion) if span is not None and place.expansion else span
 
-    def _leave_out(self, place: Place) -> None:
+    def _leave_out(self, place: Position) -> None:
         """Leave out the named object at this place, by its expanded name and by the written one."""
         length = 2 if place.path[0] in NOUNS else 1
         self.broken |= {place.path[:length], place.origin[:length]}

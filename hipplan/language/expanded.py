@@ -13,7 +13,7 @@ from hipplan.language.source import Source
 Path = tuple[Hashable, ...]
 
 
-class Place:
+class Position:
     """A position of the walk: in the expanded document (`path`) and in the file (`source`, `origin`)."""
 
     __slots__ = ("expansion", "origin", "path", "source")
@@ -24,8 +24,8 @@ class Place:
         self.origin = origin
         self.expansion = expansion
 
-    def child(self, step: Hashable, origin: Hashable) -> Place:
-        return Place(self.source, (*self.path, step), (*self.origin, origin), self.expansion)
+    def child(self, step: Hashable, origin: Hashable) -> Position:
+        return Position(self.source, (*self.path, step), (*self.origin, origin), self.expansion)
 
 
 class Expanded:

@@ -35,7 +35,7 @@ def keys_taken(path: tuple[Hashable, ...]) -> tuple[str, ...]:
     return ("each",) if is_tensor or is_thing or isinstance(path[-1], int) else ()
 
 
-class Entry(NamedTuple):
+class NamedObject(NamedTuple):
     """One named object of one noun, as written in one file."""
 
     source: Source
@@ -58,7 +58,7 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
 
 
 def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
-    """Those of some files that are plans or experiments. Without `parts` not those that another of them includes."""
+    """Returns the files that are plans or experiments. Without `parts`, not those that another one includes."""
     plans = [path for path in files if path.is_file() and _says(path, b"hipplan(?:_experiment)?")]
     if parts:
         return plans
@@ -106,7 +106,7 @@ class Documents:
     def __init__(self, root: Source, anywhere: bool = False) -> None:
         self.root = root
         self.findings = Findings(root.findings)
-        self.nouns: dict[str, dict[str, Entry]] = {}
+        self.nouns: dict[str, dict[str, NamedObject]] = {}
         """In the order of NOUNS, so that devices come first: `each` refers to them."""
         self.complete = True
         """All files could be read, so an undefined name is an error."""
@@ -118,7 +118,7 @@ class Documents:
         self.vars = self._gather(root)
         self.nouns = {noun: self.nouns[noun] for noun in NOUNS if noun in self.nouns}
 
-    def _gather(self, source: Source) -> dict[str, Entry]:
+    def _gather(self, source: Source) -> dict[str, NamedObject]:
         """Collect a file's objects, included ones first, as if they replaced the include. Returns the variables."""
         data = source.data
         if not isinstance(data, dict):
@@ -128,7 +128,7 @@ class Documents:
             summary = f"'vars' must be a mapping, not {called(own)}"
             self._report("HP103", summary, source, ("vars",), hint="write vars: {layers: 80}")
             own, self.complete = {}, False
-        variables: dict[str, Entry] = {}
+        variables: dict[str, NamedObject] = {}
         named = data.get("include", [])
         for index, name in enumerate(named if isinstance(named, list) else [named]):
             path = ("include", index) if isinstance(named, list) else ("include",)
@@ -147,12 +147,14 @@ class Documents:
                         summary = f"a key of {noun} is {called(name)}: {shown(name)}"
                         self._report("HP011", summary, source, (noun,), hint="keys must be text")
                     elif noun == "vars":
-                        variables[name] = Entry(source, name, value)
+                        variables[name] = NamedObject(source, name, value)
                     else:
-                        self._add(noun, self.nouns.setdefault(noun, {}), Entry(source, name, value))
+                        self._add(noun, self.nouns.setdefault(noun, {}), NamedObject(source, name, value))
         return variables
 
-    def _add(self, noun: str, things: dict[str, Entry], entry: Entry, hint: str = "rename one of them") -> None:
+    def _add(
+        self, noun: str, things: dict[str, NamedObject], entry: NamedObject, hint: str = "rename one of them"
+    ) -> None:
         first = things.setdefault(entry.name, entry)
         if first is not entry:
             where = first.source.span((noun, entry.name), key=True)

@@ -123,7 +123,7 @@ class ResolvedRegion(NamedTuple):
     devices: tuple[str, ...]
     """The devices that hold its memory, in order. Parts of it may have moved to others (PlacedRegion.holders)."""
     access: dict[str, str]
-    """As of a mapping: what each device may do with other devices' memory."""
+    """The access of a mapping: what each device may do with other devices' memory."""
     path: Path
     of_gpus: tuple[str, ...] = ()
     """The GPUs that own its memory, if all of it is on the host."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hipplan.errors import Diagnostic, PlanError, printable, suggest_or_list
 from hipplan.files.dtypes import BY_NAME
-from hipplan.files.tensorfiles import Entry
+from hipplan.files.tensorfiles import ArrayInFile
 from hipplan.language.budget import LIMITS
 from hipplan.language.canonical import canonical
 from hipplan.language.checkpoints import Divided, contents_of, entries_of, note_on, quoted, tensors_of
@@ -72,8 +72,8 @@ def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
         _require_same(decoder, entries_by_file)
     else:
         entries_by_file = [(config, entry) for entry in decoder.entries()]
-    held = [tensor for tensor in tensors_of(entries_by_file, ranks) if tensor.entry.size]
-    return Model(decoder, files, ranks, BY_NAME[dtype].name, tuple(held))
+    stored = [tensor for tensor in tensors_of(entries_by_file, ranks) if tensor.entry.size]
+    return Model(decoder, files, ranks, BY_NAME[dtype].name, tuple(stored))
 
 
 def _beside(config: str) -> Iterator[Path]:
@@ -82,7 +82,7 @@ def _beside(config: str) -> Iterator[Path]:
     yield folder / _WEIGHTS
 
 
-def _require_same(decoder: Decoder, entries_by_file: Sequence[tuple[str, Entry]]) -> None:
+def _require_same(decoder: Decoder, entries_by_file: Sequence[tuple[str, ArrayInFile]]) -> None:
     """Check that config and files have the same shapes for tensors of the same name. Raises PlanError (HP421)."""
     if decoder.is_quantized:
         return

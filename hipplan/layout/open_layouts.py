@@ -9,7 +9,7 @@ import weakref
 from typing import Protocol
 
 from hipplan import _core
-from hipplan.layout.undo import free_waiting, hurry, report_leaks, wait_until_freed
+from hipplan.layout.undo import answer_interrupt, free_waiting, report_leaks, wait_until_freed
 
 log = logging.getLogger("hipplan")
 
@@ -50,7 +50,7 @@ def _close(layout: Open) -> None:
                 if interrupt.__cause__ is not None:
                     log.error("%s", interrupt.__cause__)
                 return
-            if answer := hurry():
+            if answer := answer_interrupt():
                 log.warning("%s", answer)
 
 

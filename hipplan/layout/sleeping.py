@@ -14,7 +14,7 @@ from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse, MachineError, driver_failure, suggest
 from hipplan.files.open_by import open_by
 from hipplan.files.output import unwritten
-from hipplan.files.places import Place
+from hipplan.files.places import NameInFolder
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
@@ -119,7 +119,7 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
     if path.endswith((".npy", ".safetensors", ".index.json")):
         raise refuse(f"{path} would hold raw bytes, but its extension names another format", hint="name it .bin")
     try:
-        with Place(path) as place:
+        with NameInFolder(path) as place:
             return FILE, place.resolved
     except (OSError, ValueError) as error:
         raise ApplyError(unwritten(path, "", error)) from None
@@ -237,7 +237,7 @@ def _require_writable(change: Difference) -> None:
     for step in change.contents:
         if isinstance(step, Save):
             try:
-                with Place(step.file) as place:
+                with NameInFolder(step.file) as place:
                     place.require_ours(private=True)
             except OSError as error:
                 raise ApplyError(unwritten(step.file, "", error)) from None

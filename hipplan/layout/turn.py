@@ -17,7 +17,7 @@ class Turn:
     def __init__(self, lock: threading.RLock, under_way: UnderWay) -> None:
         """lock: the layout's. under_way: transfers on hipplan's own threads, which use the same pinned memory."""
         self._turn = threading.RLock()
-        self._of_layout = threading.Condition(lock)
+        self._layout_lock = lock
         self._under_way = under_way
         self.names: tuple[str, ...] = ()
         """What a fill, copy, load, save, read or write moves now; empty if none does."""
@@ -26,10 +26,10 @@ class Turn:
     def taken(self) -> Iterator[None]:
         """Wait until no other thread moves bytes; no other thread begins before this ends.
 
-        Raises RuntimeError in a callback of a move, and LayoutInUse if the caller holds the layout's
+        Raises RuntimeError in a callback of a move, and LayoutInUse if the caller has the layout's
         lock: the other thread may need that lock, so waiting would be a deadlock.
         """
-        is_locked = self._is_locked_here()
+        is_locked = self._layout_lock._is_owned()  # type: ignore[attr-defined]  # no public method says it
         if is_locked and not self._turn.acquire(blocking=False):
             raise LayoutInUse(being_copied(self.names))
         with self._turn:
@@ -46,10 +46,3 @@ class Turn:
             return False
         self._turn.release()
         return bool(self.names)
-
-    def _is_locked_here(self) -> bool:
-        try:
-            self._of_layout.notify(0)
-        except RuntimeError:  # this thread does not hold the lock
-            return False
-        return True

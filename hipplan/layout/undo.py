@@ -273,15 +273,15 @@ def report_leaks(lines: Sequence[str]) -> None:
         log.error("not released: %s", line)
 
 
-def hurry() -> str:
+def answer_interrupt() -> str:
     """Handles an interrupt while objects are freed: abandons the wait for a device that has been busy for too long.
 
     Returns a message for the user; empty if no objects are being freed.
     """
-    return "; ".join(_hurried(work) for work in _core.UndoRun.active() if not work.finished)
+    return "; ".join(_answer_about(work) for work in _core.UndoRun.active() if not work.finished)
 
 
-def _hurried(work: _core.UndoRun) -> str:
+def _answer_about(work: _core.UndoRun) -> str:
     busy = work.busy
     if busy is not None and work.overdue and work.abandon_wait():
         return f"device '{busy}' did not become idle: no longer waiting for it"
@@ -290,7 +290,7 @@ def _hurried(work: _core.UndoRun) -> str:
 
 
 def _on_interrupt() -> None:
-    log.warning("%s", hurry())
+    log.warning("%s", answer_interrupt())
 
 
 def _on_busy(device: str) -> None:

@@ -5,6 +5,7 @@ One function for each kind of step.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -105,14 +106,19 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     return Checks(program, readings, by_step)
 
 
+_rows: dict[int, tuple[weakref.ref[Program], _core.Rows]] = {}
+"""The native rows of programs that are alive, by id()."""
+
+
 def native_rows(program: Program, whole: Program | None = None) -> _core.Rows:
     """The native rows of a program's steps, without its contents; cached, because a program may be applied and read
     back many times. whole: the program of which it has only some steps."""
-    memory = vars(program)  # cached_property stores its values here too
-    if "native_rows" not in memory:
+    number = id(program)  # not its value, which a lookup would have to compute from all steps
+    reference, rows = _rows.get(number, (None, None))
+    if rows is None or reference is None or reference() is not program:
         whole = whole or program
-        memory["native_rows"] = _core.Rows(rows_of(program.making, whole.slots, whole.owners))
-    rows: _core.Rows = memory["native_rows"]
+        rows = _core.Rows(rows_of(program.making, whole.slots, whole.owners))
+        _rows[number] = weakref.ref(program, lambda _: _rows.pop(number, None)), rows
     return rows
 
 

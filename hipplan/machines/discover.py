@@ -14,7 +14,7 @@ from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
 from hipplan.machines import host, topology
 from hipplan.machines.machine import Limits, Link, LinkType, Machine, MachineDevice, NumaNode, OfHost, SourceNote
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.runtimes import Chosen
 from hipplan.units import version_text
 
@@ -65,7 +65,7 @@ def _driver_errors() -> Iterator[None]:
 
 def _of_host(chosen: Chosen, limits: Limits, of_host: Container[OfHost]) -> dict[str, Any]:
     """Limits and NUMA nodes of the host. The nodes of a simulated machine are those of its profile, if it has any."""
-    place, without_gpu = Place.here(), topology.host_here()
+    place, without_gpu = System.here(), topology.host_here()
     update: dict[str, Any] = {}
     nodes: list[NumaNode] = []
     if "memory" in of_host and chosen.kind != "sim":  # simulated memory takes none until it is written to

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 
 _KFD, _NVIDIA_CONTROL = "/dev/kfd", "/dev/nvidiactl"
 
@@ -20,30 +20,30 @@ class Obstacle(NamedTuple):
     """What to do about it."""
 
 
-def version_of(place: Place, family: str) -> str:
+def version_of(place: System, family: str) -> str:
     """The version of the kernel's driver, or that it is unknown; empty if the driver is not loaded."""
     return _amdgpu(place) if family == "amd" else _nvidia(place)
 
 
-def _amdgpu(place: Place) -> str:
+def _amdgpu(place: System) -> str:
     if not place.path("/sys/module/amdgpu").exists() and not place.path(_KFD).exists():
         return ""
     return place.text("/sys/module/amdgpu/version") or "of this kernel"
 
 
-def _nvidia(place: Place) -> str:
+def _nvidia(place: System) -> str:
     version_text = place.text("/proc/driver/nvidia/version")
     version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", version_text)
     return version[1] if version else "of an unknown version" if version_text else ""
 
 
-def is_here(place: Place, family: str) -> bool:
+def is_here(place: System, family: str) -> bool:
     """Whether a loaded driver has its control device here. A container may see a driver of the host and no device."""
     control = _KFD if family == "amd" else _NVIDIA_CONTROL
     return bool(version_of(place, family)) and place.path(control).exists()
 
 
-def obstacles(place: Place, family: str) -> Iterator[Obstacle]:
+def obstacles(place: System, family: str) -> Iterator[Obstacle]:
     """What keeps this process from a driver that is loaded."""
     if not version_of(place, family):
         return
@@ -58,7 +58,7 @@ def obstacles(place: Place, family: str) -> Iterator[Obstacle]:
         yield from _closed(place, "nvidia", (_NVIDIA_CONTROL, "/dev/nvidia-uvm"), do)
 
 
-def _closed(place: Place, vendor: str, files: tuple[str, ...], do: str) -> Iterator[Obstacle]:
+def _closed(place: System, vendor: str, files: tuple[str, ...], do: str) -> Iterator[Obstacle]:
     for file in files:
         if not place.path(file).exists():
             given = f"give the container --device {file}, or load the driver" if vendor == "amd" else do

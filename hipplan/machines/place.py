@@ -23,7 +23,7 @@ Limit = int | None
 
 
 @dataclass(frozen=True)
-class Place:
+class System:
     """A machine as a process sees it. root: the folder that stands for /."""
 
     root: Path
@@ -32,10 +32,10 @@ class Place:
     """Name -> (soft, hard)."""
 
     @staticmethod
-    def here() -> Place:
+    def here() -> System:
         """This machine. In tests HIPPLAN_ROOT names a folder with other files of the kernel."""
         limits = {name: tuple(map(_limit, resource.getrlimit(what))) for name, what in _LIMITS.items()}
-        return Place(Path(os.environ.get("HIPPLAN_ROOT") or "/"), os.environ, limits)  # type: ignore[arg-type]
+        return System(Path(os.environ.get("HIPPLAN_ROOT") or "/"), os.environ, limits)  # type: ignore[arg-type]
 
     def path(self, path: str) -> Path:
         return self.root / path.lstrip("/")

@@ -16,7 +16,7 @@ from hipplan.machines import drivers
 from hipplan.machines.family import Family, family_of
 from hipplan.machines.libraries import open_amd, open_library, were_opened_elsewhere
 from hipplan.machines.machine import Machine, sim_profile
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.simulator import DEFAULT_MACHINE, library_path, refusal
 from hipplan.units import version_text
 
@@ -126,7 +126,7 @@ def known(runtime: _core.Runtime) -> Chosen:
 
 
 def _auto(machine: Machine | None) -> Chosen:
-    place = Place.here()
+    place = System.here()
     reasons: list[str] = []
     unusable: list[Diagnostic] = []
     kinds: tuple[Family, ...] = ("amd", "cuda")
@@ -143,7 +143,7 @@ def _auto(machine: Machine | None) -> Chosen:
     return _chosen_simulator(machine, notice)
 
 
-def _unusable(place: Place, kind: Family, refused: Diagnostic) -> Diagnostic:
+def _unusable(place: System, kind: Family, refused: Diagnostic) -> Diagnostic:
     """HP407 for a driver that is loaded: what the doctor says of it. refused: why its runtime cannot be used."""
     vendor = {"amd": "AMD", "cuda": "NVIDIA"}[kind]
     obstacle = next(drivers.obstacles(place, kind), None)

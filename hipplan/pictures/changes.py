@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hipplan.pictures.looks import OF_SIGNS, Owners
 from hipplan.pictures.managed import advised
-from hipplan.pictures.memory import BUFFERS, Memory
+from hipplan.pictures.memory import BUFFERS, MemoryRibbons
 from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT, Box, Chip, Ribbon, Track
 from hipplan.program import listing, steps
 from hipplan.program.change import key_of
@@ -18,7 +18,7 @@ from hipplan.program.resources import Resource
 _CHIP_MAX = 60
 
 
-class Changes:
+class ChangeRibbons:
     """The ribbons of both programs of a difference."""
 
     def __init__(self, change: Difference, owners: Owners, tensors_in_all: int) -> None:
@@ -30,8 +30,8 @@ class Changes:
         self._were = {resource.name: resource for resource in change.old.resources}
         self._are = {resource.name: resource for resource in change.new.resources}
         alone = {*advised(change.old), *advised(change.new)}
-        self.old = Memory(change.old, owners, None, tensors_in_all, self._sign_before, self._text, alone)
-        self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after, self._text, alone)
+        self.old = MemoryRibbons(change.old, owners, None, tensors_in_all, self._sign_before, self._text, alone)
+        self.new = MemoryRibbons(change.new, owners, None, tensors_in_all, self._sign_after, self._text, alone)
         self._range_of = {mapping.memory: mapping.inside for mapping in change.old.resources if mapping.memory}
         """Allocation -> a region or reservation that maps it."""
 

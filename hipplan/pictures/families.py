@@ -16,7 +16,7 @@ EVERYTHING = "*"
 """The pattern of names that have nothing in common."""
 
 
-class Named(NamedTuple):
+class NamedBox(NamedTuple):
     """A box that has a name of its own."""
 
     start: int
@@ -41,7 +41,7 @@ class Bracket:
             yield f"…{'.'.join(parts[number:])} · {self.count}"
 
 
-def brackets(boxes: Sequence[Named], width: Callable[[int, int], float]) -> list[Bracket]:
+def brackets(boxes: Sequence[NamedBox], width: Callable[[int, int], float]) -> list[Bracket]:
     """The families of neighbours among which some have no label. width: of a range of addresses in the picture."""
     if all(box.is_labelled for box in boxes):
         return []

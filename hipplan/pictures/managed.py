@@ -24,7 +24,7 @@ def advised(program: Program) -> Mapping[str, Sequence[About]]:
 
 
 def tracks(program: Program, owners: Owners, about: Sequence[About], size: int, *, is_change: bool) -> Iterator[Track]:
-    """As few tracks as possible: ranges that overlap are below each other. Prefetches come after advice."""
+    """Returns as few tracks as possible: ranges that overlap are below each other. Prefetches come after advice."""
     names = {ordinal: name for name, ordinal in reversed(program.devices.items())}
     for kind, word in ((steps.Advise, "advice"), (steps.Prefetch, "prefetch")):
         rows: list[list[Box]] = []

@@ -32,7 +32,7 @@ BUFFERS = ("allocation", "device", "managed", "pinned", "registered")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MappedStretch:
     """Adjacent mapped memory with equal properties."""
 
     start: int
@@ -49,7 +49,7 @@ class Piece:
     count: int = 1
 
 
-class Memory:
+class MemoryRibbons:
     """The ribbons of one program."""
 
     def __init__(
@@ -145,18 +145,18 @@ class Memory:
             chips=(*self._states(of.name, pieces), *(_who(next(iter(rights)), self) if len(rights) == 1 else ())),
         )
 
-    def pieces(self, inside: str) -> list[Piece]:
+    def pieces(self, inside: str) -> list[MappedStretch]:
         """The mapped pieces. Equal neighbours are one piece in a region, or if there are very many."""
         mapped = sorted(self._inside.get(inside, []), key=attrgetter("offset"))
         pieces = [
-            Piece(mapping.offset, mapping.offset + mapping.size, mapping.offset + mapping.asked, mapping.device,
+            MappedStretch(mapping.offset, mapping.offset + mapping.size, mapping.offset + mapping.asked, mapping.device,
                   mapping.access, "asleep" if mapping.asleep else "sealed" * mapping.sealed, mapping.name,
                   mapping.memory, self.sign_of(mapping))
             for mapping in mapped
         ]  # fmt: skip
         if inside not in self.program.regions and len(pieces) <= PIECES_MAX:
             return pieces
-        merged: list[Piece] = []
+        merged: list[MappedStretch] = []
         for piece in pieces:
             last = merged[-1] if merged else None
             if last and last.end == piece.start == last.asked_end and _alike(last, piece):
@@ -165,7 +165,7 @@ class Memory:
                 merged.append(piece)
         return merged
 
-    def _box(self, piece: Piece, of: Resource) -> Box:
+    def _box(self, piece: MappedStretch, of: Resource) -> Box:
         size = full_size(piece.end - piece.start)
         chunks = f", {piece.count} chunks" if piece.count > 1 else ""
         title = [piece.name + (f" and {piece.count - 1} more" if piece.count > 1 else "")]
@@ -181,17 +181,17 @@ class Memory:
     def _look(self, holder: str, sign: str) -> str:
         return OF_SIGNS[sign] if sign else self.owners.look(self.program, holder)
 
-    def _mixed(self, pieces: Sequence[Piece]) -> Box:
+    def _mixed(self, pieces: Sequence[MappedStretch]) -> Box:
         """One box for many small pieces."""
-        held: dict[str, int] = defaultdict(int)
+        sizes: dict[str, int] = defaultdict(int)
         for piece in pieces:
-            held[piece.device] += piece.end - piece.start
-        who = ", ".join(f"{device} {full_size(size)}" for device, size in held.items())
+            sizes[piece.device] += piece.end - piece.start
+        who = ", ".join(f"{device} {full_size(size)}" for device, size in sizes.items())
         title = f"{pieces[0].name} to {pieces[-1].name}\n{who}, in turns\nat {offset(pieces[0].start)}"
-        look = OF_SIGNS[pieces[0].sign] if pieces[0].sign else self.owners.mixed(self.program, held)
-        return Box(pieces[0].start, pieces[-1].end, look, ", ".join(held), title)
+        look = OF_SIGNS[pieces[0].sign] if pieces[0].sign else self.owners.mixed(self.program, sizes)
+        return Box(pieces[0].start, pieces[-1].end, look, ", ".join(sizes), title)
 
-    def _padding(self, pieces: Sequence[Piece], tensors: Sequence[Resource]) -> Iterator[Box]:
+    def _padding(self, pieces: Sequence[MappedStretch], tensors: Sequence[Resource]) -> Iterator[Box]:
         """Mapped bytes that no object of the plan uses."""
         holes = [(piece.asked_end, piece.end) for piece in pieces if piece.asked_end < piece.end]
         if tensors:
@@ -221,7 +221,7 @@ class Memory:
             title = f"{first.name}\n{first.dtype} {shape}, {full_size(first.size)} at {offset(first.offset)}"
             yield Box(first.offset, first.offset + first.size, look, short, f"{title}\non {', '.join(who)}")
 
-    def _access(self, pieces: Sequence[Piece]) -> Iterator[Track]:
+    def _access(self, pieces: Sequence[MappedStretch]) -> Iterator[Track]:
         """A track for each device that may use some of it: thick for rw, thin for r."""
         users = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
         for who in users:
@@ -248,7 +248,7 @@ class Memory:
             return ""
         return f" at {step.address:#x}" + ("" if step.exact else " if free")
 
-    def _states(self, name: str, pieces: Sequence[Piece]) -> Iterator[Chip]:
+    def _states(self, name: str, pieces: Sequence[MappedStretch]) -> Iterator[Chip]:
         shared = self.program.shared.get(name.partition(steps.RANK_SIGN)[0])
         if shared is not None and shared.region.spec.addresses == "symmetric":
             yield Chip("symmetric", "state", "at the same place in every rank")
@@ -299,12 +299,12 @@ class Memory:
         return "\n".join(filter(None, facts))
 
 
-def _alike(first: Piece, second: Piece) -> bool:
+def _alike(first: MappedStretch, second: MappedStretch) -> bool:
     alike = (first.device, first.access) == (second.device, second.access)
     return alike and (first.state, first.sign) == (second.state, second.sign)
 
 
-def _in_groups(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]:
+def _in_groups(pieces: Sequence[MappedStretch], count: int) -> Iterator[Sequence[MappedStretch]]:
     """At most twice as many groups of neighbours, without a hole inside of any."""
     each = -(-len(pieces) // count)
     numbered = enumerate(pieces)
@@ -318,7 +318,7 @@ def _in_groups(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]
                 begin = number
 
 
-def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
+def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[MappedStretch]) -> Iterator[tuple[int, int]]:
     """The parts of the pieces that nothing takes. Both arguments are sorted."""
     number = 0
     for piece in pieces:
@@ -335,7 +335,7 @@ def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> Itera
             yield at, piece.end
 
 
-def _who(access: Access, memory: Memory) -> Iterator[Chip]:
+def _who(access: Access, memory: MemoryRibbons) -> Iterator[Chip]:
     """One chip for each right that some device has on all of it."""
     for right in ("rw", "r"):
         who = [name for name, given in access if given == right]

@@ -9,10 +9,10 @@ from importlib import resources
 from pathlib import PurePath
 
 from hipplan.files.output import write_document
-from hipplan.pictures.changes import Changes
+from hipplan.pictures.changes import ChangeRibbons
 from hipplan.pictures.hardware import Hardware
 from hipplan.pictures.looks import FILLS, MIXED, OF_SIGNS, Owners
-from hipplan.pictures.memory import Memory
+from hipplan.pictures.memory import MemoryRibbons
 from hipplan.pictures.paint import paint
 from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT, Column, Ribbon, Scene
 from hipplan.plain import counted
@@ -83,7 +83,7 @@ def draw(
     several = len(programs) > 1
     columns = []
     for program in programs:
-        memory = Memory(program, owners, addresses, tensors)
+        memory = MemoryRibbons(program, owners, addresses, tensors)
         ribbons = {_key(program, ribbon.key): ribbon for ribbon in memory.ribbons()}
         columns.append(_column(program, Hardware(program, owners), ribbons, several))
     notes = [f"{counted(more_ranks, 'more rank')} not drawn"] if more_ranks else []
@@ -101,7 +101,7 @@ def draw(
 def _of_change(change: Difference) -> Picture:
     owners = Owners([change.new])
     tensors = sum(len(region.tensors) for program in (change.old, change.new) for region in program.regions.values())
-    changes = Changes(change, owners, tensors)
+    changes = ChangeRibbons(change, owners, tensors)
     ribbons = {ribbon.key: ribbon for ribbon in changes.ribbons()}
     column = _column(change.new, Hardware(change.new, owners, change.old), ribbons, False)
     changed_lines = [*changes.lines.values()]

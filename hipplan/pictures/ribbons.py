@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from hipplan.pictures.axis import HOLE_WIDTH, Axis, Stretch
-from hipplan.pictures.families import EVERYTHING, Bracket, Named, brackets
+from hipplan.pictures.families import EVERYTHING, Bracket, NamedBox, brackets
 from hipplan.pictures.looks import MIXED
 from hipplan.pictures.scene import Box, Chip, Ribbon
 from hipplan.pictures.svg import Canvas, fitting, narrow, offset, shortened, wide, words
@@ -81,7 +81,7 @@ class PlacedRibbon:
             below = y + self._axis.rows * self._row_height + 4
             canvas.text(x, below, shortened(self._unseen, self._room, _SMALL), "small dim")
 
-    def _named_boxes(self) -> Iterator[Named]:
+    def _named_boxes(self) -> Iterator[NamedBox]:
         """The boxes that have names of their own: of tensors, or of memory that an object of the plan names."""
         kinds = {track.kind: track for track in self.ribbon.tracks}
         track = kinds.get("tensors", kinds["memory"])
@@ -92,7 +92,7 @@ class PlacedRibbon:
                 width = max(part for _, _, part in self._axis.parts(box.start, box.end))
                 label = self._label(box.label.removesuffix(suffix), width, track.kind)
                 name = name.removesuffix(suffix)
-                yield Named(box.start, box.end, name, label.startswith(name) and bool(label))
+                yield NamedBox(box.start, box.end, name, label.startswith(name) and bool(label))
 
     def _width_of(self, start: int, end: int) -> float:
         return self._axis.place(end) - self._axis.place(start)

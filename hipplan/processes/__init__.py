@@ -1,4 +1,5 @@
-"""Messages between processes of one user about their layouts.
+"""Messages between processes of one user, with descriptors, all bounded in size and time.
 
-In: open layouts. Out: bounded JSON over sockets, which `hipplan verify` requests.
+In: messages, and open layouts, about which `hipplan verify` asks. Out: the same in another process, through one
+listener, and answers.
 """

@@ -10,11 +10,16 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 ONLY = "HIPPLAN_SOCKETS"
 """The environment variable with the absolute path of the folder to use instead of all others."""
+HOLDER = "held-"
+"""The prefix of the names of holders' sockets. The name of any other socket begins with the number of its process."""
+STALE_S = 60.0
+"""A socket without a listening process is removed when it is older; for a younger one, listen() may follow."""
 _SHARED = "/tmp"
 
 
@@ -63,7 +68,7 @@ def doubts() -> list[str]:
 
 
 def _status(path: str) -> os.stat_result:
-    """Of the path itself, also if it is a link; all zero if there is nothing, or nothing that can be seen."""
+    """The status of the path itself, also if it is a link; all zero if nothing is there, or visible."""
     try:
         return os.lstat(path)
     except (OSError, ValueError):
@@ -118,3 +123,19 @@ def _made(path: Path) -> int:
     path.mkdir(mode=0o700, exist_ok=True)
     with opened(str(path)) as folder:
         return os.dup(folder)
+
+
+def sockets() -> Iterator[tuple[int, str]]:
+    """All files in the folders of sockets: (folder, name). A folder is open until the next iteration."""
+    for path in folders():
+        with contextlib.suppress(OSError), opened(path) as folder:
+            for name in sorted(os.listdir(folder)):  # noqa: PTH208  # of the checked folder
+                yield folder, name
+
+
+def remove_stale(folder: int, name: str) -> None:
+    """Removes an old socket on which no process listens."""
+    with contextlib.suppress(OSError):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_S:
+            os.unlink(name, dir_fd=folder)

@@ -1,8 +1,6 @@
 """Messages with descriptors between processes of one user on one machine: packets over UNIX sockets, all bounded.
 
-A message is a packet with its sizes, JSON in packets of 64 KiB, then descriptors, 253 a packet. Each packet of
-descriptors is acknowledged before the next is sent, so that few are in flight to a slow receiver. Signs of life may
-come before a message. For C programs cpp/c/exchange.cpp does the same.
+docs/peers.md describes the packets. For C programs cpp/c/exchange.cpp sends and receives the same.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ import os
 import selectors
 import socket
 import struct
-import time
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +18,6 @@ from typing import Any
 
 from hipplan.files import strict_json
 from hipplan.files.open_files import make_room
-from hipplan.processes.messages import peer
 
 Message = dict[str, Any]
 
@@ -36,17 +31,16 @@ _PACKET, _BATCH = 1 << 16, 253
 _AT_ONCE = 1024
 """How many packets are received before the process looks at its other work: more than a socket holds."""
 _HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
-_OVERFLOW_UID = 65534
-"""The id that the kernel reports for users of other namespaces without an id in this one."""
-_ANSWER = b"A"
-
-
-LOOK_S = 0.05
-NEVER = float("inf")
+_ACKNOWLEDGED = b"A"
 
 
 class Gone(Exception):
     """The other end is closed, or broke the protocol."""
+
+    def __init__(self, why: str, peer: Any = None) -> None:
+        """peer: the key of the process that it is, where there are several."""
+        super().__init__(why)
+        self.peer = peer
 
 
 class TooLong(Exception):
@@ -88,7 +82,7 @@ class Exchange:
         """How many were received, signs of life included."""
         self._bounds = text_max, descriptors_max
         self._out: deque[tuple[bytes, Sequence[int]]] = deque()
-        self._unanswered = 0
+        self._unacknowledged = 0
         """Packets with descriptors that are not acknowledged yet."""
         self._text = bytearray()
         self._expected: tuple[int, int] | None = None
@@ -106,14 +100,14 @@ class Exchange:
 
     @property
     def done(self) -> bool:
-        return self._complete and not self._out and not self._unanswered
+        return self._complete and not self._out and not self._unacknowledged
 
     @property
     def events(self) -> int:
         """The selector events to wait for; 0 if it is done. A stalled one continues after a moment without an event."""
         if self.done:
             return 0
-        waits = not self._out or self.stalled or (self._out[0][0] == b"F" and self._unanswered > 0)
+        waits = not self._out or self.stalled or (self._out[0][0] == b"F" and self._unacknowledged > 0)
         return selectors.EVENT_READ | (0 if waits else selectors.EVENT_WRITE)
 
     def go_on(self) -> None:
@@ -134,7 +128,7 @@ class Exchange:
 
     def _send_all(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while self._out and not (self._out[0][0] == b"F" and self._unanswered):
+            while self._out and not (self._out[0][0] == b"F" and self._unacknowledged):
                 self._send(*self._out[0])
                 self._out.popleft()
 
@@ -149,7 +143,7 @@ class Exchange:
                 self.stalled = True
                 raise BlockingIOError from None
             raise
-        self._unanswered += 1
+        self._unacknowledged += 1
 
     def _receive(self) -> None:
         room = socket.CMSG_LEN(_BATCH * _INT.size)
@@ -168,8 +162,8 @@ class Exchange:
             raise Gone("it has ended")
         if packet == SIGN:
             return
-        if kind == _ANSWER and self._unanswered:
-            self._unanswered -= 1
+        if kind == _ACKNOWLEDGED and self._unacknowledged:
+            self._unacknowledged -= 1
         elif kind == b"H" and self._expected is None and not self._complete:
             length, count = _HEAD.unpack(rest)
             if length > self._bounds[0] or count > self._bounds[1]:
@@ -180,7 +174,7 @@ class Exchange:
         elif kind == b"J" and self._expected is not None:
             self._text += rest
         elif kind == b"F" and self._expected is not None:
-            self._out.appendleft((_ANSWER, ()))
+            self._out.appendleft((_ACKNOWLEDGED, ()))
         else:
             raise ValueError("it sent an unexpected message")
         self._end()
@@ -197,93 +191,3 @@ class Exchange:
                 raise ValueError("a message is a JSON object")
             self.received.message = message
             self._complete = True
-
-
-class Late(Exception):
-    """The other end did not send everything before the deadline."""
-
-    def __init__(self, silence_s: float) -> None:
-        super().__init__(f"nothing came for {silence_s:.3g} s")
-        self.silence_s = silence_s
-        """For how many seconds nothing has come."""
-
-
-_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-
-
-class Connection:
-    """A connection to one process. A forked child closes it."""
-
-    def __init__(self, link: socket.socket) -> None:
-        self.link = link
-        self._last_packet: bytes | None = b""
-        _connections.add(self)
-
-    def exchange(
-        self,
-        message: Message | None,
-        until: float = NEVER,
-        descriptors: Sequence[int] = (),
-        *,
-        receives: bool = True,
-        silence_s: float = NEVER,
-    ) -> Received:
-        """Sends a message and returns the received one, as Exchange does.
-
-        until: the deadline, by time.monotonic(). silence_s: how many seconds may pass without a packet, which may be a
-        sign of life. Raises TooLong; Late, Gone, after closing all received descriptors.
-        """
-        exchange = Exchange(self.link, message, descriptors, receives=receives)
-        packets, heard = 0, time.monotonic()
-        try:
-            with selectors.DefaultSelector() as ready:
-                ready.register(self.link, exchange.events or selectors.EVENT_READ)
-                while True:
-                    exchange.go_on()
-                    if exchange.done:
-                        return exchange.received
-                    now = time.monotonic()
-                    if exchange.packets > packets:
-                        packets, heard = exchange.packets, now
-                    if now >= min(until, heard + silence_s):
-                        raise Late(now - heard)
-                    ready.modify(self.link, exchange.events)
-                    ready.select(LOOK_S)
-        except BaseException:
-            exchange.received.close()
-            raise
-
-    def last_packet(self) -> bytes | None:
-        """The last packet that the other end sent without a request, b"" if none; None once it ended without one."""
-        while self._last_packet is not None and self._last_packet != CLOSED:
-            try:
-                packet = self.link.recv(64)
-            except BlockingIOError:
-                break
-            except OSError:
-                packet = b""
-            self._last_packet = packet or None
-        return self._last_packet
-
-    def close(self) -> None:
-        self.link.close()
-
-
-def _close_in_child() -> None:
-    """A forked child would keep its parent's connection open and hide the parent's end."""
-    for connection in _connections:
-        connection.close()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
-
-
-def new_socket() -> socket.socket:
-    """Raises OSError."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-
-
-def is_same_user(link: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this user, by the kernel."""
-    user = peer(link)[1]
-    return user == os.geteuid() and user != _OVERFLOW_UID

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing_extensions import Self
 
 _SO_PEERPIDFD = 77
-"""Of Linux 6.5; Python has no name for it."""
+"""Linux has this since 6.5; Python has no name for it."""
 _EXITING = 0x4
 """PF_EXITING in the flags of /proc/PID/stat."""
 _KILL = 1 << 8

@@ -15,13 +15,13 @@ from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError, Span
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.host import HOST
 from hipplan.language.objects import Path, bare_uuid
-from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine, MachineDevice
+from hipplan.machines.machine import Machine
 from hipplan.program import contents, pieces, steps
 from hipplan.program.addresses import addresses_for
+from hipplan.program.imported import at_address, at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
 from hipplan.program.resources import Resource
-from hipplan.units import PAGE, round_up
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
@@ -166,16 +166,7 @@ def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
 
 
 def _with_address(step: steps.Step, addresses: Mapping[str, int]) -> steps.Step:
-    if not isinstance(step, steps.Reserve):
-        return step
-    return replace(step, address=addresses[step.name], exact=True, slack=0)
-
-
-def _without_address(step: steps.Step) -> steps.Step:
-    if not isinstance(step, steps.Reserve):
-        return step
-    slack = round_up(step.alignment, FALLBACK_GRANULARITY) if step.alignment > PAGE else 0
-    return replace(step, address=0, exact=False, slack=slack)
+    return at_address(step, addresses[step.name]) if isinstance(step, steps.Reserve) else step
 
 
 def exported_allocations(program: Program) -> list[str]:
@@ -215,8 +206,8 @@ def attaching_program(program: Program, here: Machine, access: Access, addresses
     def attaching(step: steps.Step) -> steps.Step | None:
         if isinstance(step, steps.CreateAllocation):
             return import_of(step, names, ordinals)
-        if addresses == "any":
-            step = _without_address(step)
+        if addresses == "any" and isinstance(step, steps.Reserve):
+            return at_any_address(step)
         if isinstance(step, steps.SetAccess):
             most = limits[steps.whole_name(step.name)]
             limited = ((who if who < 0 else ordinals[who], min(right, most)) for who, right in step.rights)
@@ -244,41 +235,13 @@ def attaching_program(program: Program, here: Machine, access: Access, addresses
 def ordinals_here(program: Program, here: Machine) -> dict[int, int | None]:
     """Ordinal of a device in the process that made a program -> its ordinal in this one; None if it does not see it."""
     there = program.measured.devices if program.measured else []
-    return {number: _ordinal_here(there[number], number, here) for number in program.devices.values()}
-
-
-def import_of(
-    step: steps.CreateAllocation, names: Mapping[int, str], ordinals: Mapping[int, int | None]
-) -> steps.ImportAllocation:
-    """The step that imports an allocation into another process.
-
-    names, ordinals: a device's name, and its ordinal in that process, by its ordinal in the process that made it.
-    """
-    ordinal = ordinals[step.device] if step.location == "device" else steps.CPU_ORDINAL
-    return steps.ImportAllocation(
-        step.name,
-        step.origin,
-        bind=step.name,
-        device=steps.UNSEEN if ordinal is None else ordinal,
-        size=step.size,
-        asked=step.asked,
-        holder=names[step.device] if step.location == "device" else HOST,
-    )
+    return {number: ordinal_here(there[number], number, here) for number in program.devices.values()}
 
 
 def of_other_family(name: str, made: str, here: str) -> Diagnostic:
     """HP454: a process uses another kind of runtime than the one that made a holder's memory."""
     why = f"the memory of '{name}' was made with the runtime {made}, and this is {here}"
     return Diagnostic("HP454", "the runtimes are of different kinds", why=why)
-
-
-def _ordinal_here(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
-    """The ordinal here of a device that another process sees; None if this one does not see it."""
-    for key in ("uuid", "pci"):
-        if (wanted := getattr(device, key)) is not None:
-            ids = (bare_uuid(getattr(candidate, key) or "") for candidate in here.devices)
-            return next((number for number, id_ in enumerate(ids) if id_ == bare_uuid(wanted)), None)
-    return ordinal if ordinal < len(here.devices) else None
 
 
 def _unsealable(program: Program, devices: Mapping[str, int], limits: Mapping[str, Right]) -> dict[str, Rights]:
@@ -306,7 +269,6 @@ def _unreachable(program: Program, here: Machine) -> Iterator[Diagnostic]:
         for who, _ in step.rights
     }
     for (who, source), step in pairs.items():
-        if who >= 0 and source >= 0 and not here.can_access(who, source):
+        if why := no_link(here, who, source):
             what = f"{names[who]} cannot be given access to '{step.name}'"
-            why = f"{here.name} has no link from device {who} to device {source}"
             yield Diagnostic("HP454", what, step.origin, why=why)

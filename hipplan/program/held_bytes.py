@@ -18,7 +18,8 @@ from hipplan.program import steps
 from hipplan.program.alterations import no_room_to_wake
 from hipplan.program.content_steps import ContentStep, LoadFiles, Part, Save, Taken, staging_of
 from hipplan.program.contents import with_lanes
-from hipplan.program.held import import_of, ordinals_here
+from hipplan.program.held import ordinals_here
+from hipplan.program.imported import import_of, mapping_steps, range_for
 from hipplan.program.program import Program
 
 _PREFIX = "#bytes."
@@ -126,9 +127,8 @@ def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program
 def _range(step: steps.CreateAllocation, mover: int) -> Iterator[steps.Step]:
     """Steps that map a whole allocation in a range of its own, and let one device write it."""
     name = _PREFIX + step.name
-    yield steps.Reserve(name, None, step.size, step.size, 0, 0, 0, False)
-    yield steps.Map(f"{name}[0]", None, name, step.name, 0, step.size, step.size)
-    yield steps.SetAccess(f"{name}[0]", None, ((mover, "rw"),))
+    yield range_for(name, step.size)
+    yield from mapping_steps(step, f"{name}[0]", name, 0, ((mover, "rw"),))
 
 
 def _with_contents(program: Program, step: ContentStep) -> Program:

@@ -20,10 +20,11 @@ from hipplan.language.objects import ResolvedRegion, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import Difference
+from hipplan.program.imported import at_address, mapping_steps, no_link, range_for
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
 from hipplan.program.window import STEP, stride_for
-from hipplan.units import PAGE, about_size, round_up
+from hipplan.units import about_size, round_up
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]
 
@@ -49,9 +50,9 @@ class Part:
     """In the order of addresses."""
     asked: Bytes
     reserve: Bytes
-    """Of addresses."""
+    """Bytes of addresses."""
     alignment: Annotated[int, Field(ge=0, lt=2**63)]
-    """Of the first one; 0: none of its own."""
+    """The alignment of the first address; 0: none of its own."""
     tensors: tuple[PlacedTensor, ...]
     """With their names in that rank."""
 
@@ -90,7 +91,7 @@ def name_here(program: Program, rank: int, region: str) -> str:
     return region if own else f"{region}{steps.RANK_SIGN}{rank}"
 
 
-class Place(NamedTuple):
+class SymmetricPlace(NamedTuple):
     """The place of a part in the range that has the same address in all ranks."""
 
     offset: int
@@ -98,9 +99,9 @@ class Place(NamedTuple):
     alignment: int
 
 
-def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
+def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, SymmetricPlace]:
     """Name in this rank -> place. offers: of all ranks of the node in order, with this rank's own."""
-    places: dict[str, Place] = {}
+    places: dict[str, SymmetricPlace] = {}
     end = 0
     for region, shared in program.shared.items():
         if shared.region.spec.addresses != "symmetric":
@@ -111,7 +112,7 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
         stride = round_up(stride_for(max((part.reserve for _, part in parts), default=step)), step)
         end = round_up(end, max(step, min(stride, STEP)))
         for rank, part in parts:
-            places[name_here(program, rank, region)] = Place(end, part.reserve, alignment)
+            places[name_here(program, rank, region)] = SymmetricPlace(end, part.reserve, alignment)
             end += stride
     return places
 
@@ -180,7 +181,7 @@ def moved(change: Difference, places: Mapping[str, int]) -> Difference:
 def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
     if not isinstance(step, steps.Reserve) or step.name not in places:
         return step
-    return replace(step, address=places[step.name], exact=True, slack=0, alignment=0)
+    return replace(at_address(step, places[step.name]), alignment=0)
 
 
 def _without_parts(program: Program) -> Program:
@@ -250,44 +251,21 @@ class _Adding:
         rights = tuple({**holders, **own}.items())
         self._check_reach(name, shared.origin, own, [ordinal for _, ordinal in labels.values()])
         origin = shared.origin
-        self.steps.append(
-            steps.Reserve(
-                name=name,
-                size=part.reserve,
-                asked=part.reserve,
-                alignment=part.alignment,
-                slack=round_up(part.alignment, FALLBACK_GRANULARITY) if part.alignment > PAGE else 0,
-                address=0,
-                exact=False,
-                origin=origin,
-            )
-        )
+        self.steps.append(range_for(name, part.reserve, part.alignment, origin))
         at = 0
         for number, chunk in enumerate(part.chunks):
             label, ordinal = labels[chunk.device]
-            memory, mapping = memory_of(name, number), mapping_of(name, number)
-            self.steps += (
-                steps.ImportAllocation(
-                    name=memory,
-                    bind=memory_of(part.region, number),
-                    rank=rank,
-                    holder=label,
-                    device=ordinal,
-                    size=chunk.size,
-                    asked=chunk.size,
-                    origin=origin,
-                ),
-                steps.Map(
-                    name=mapping,
-                    reservation=name,
-                    allocation=memory,
-                    offset=at,
-                    size=chunk.size,
-                    asked=chunk.size,
-                    origin=origin,
-                ),
-                steps.SetAccess(name=mapping, rights=rights, origin=origin),
+            memory = steps.ImportAllocation(
+                name=memory_of(name, number),
+                bind=memory_of(part.region, number),
+                rank=rank,
+                holder=label,
+                device=ordinal,
+                size=chunk.size,
+                asked=chunk.size,
+                origin=origin,
             )
+            self.steps += (memory, *mapping_steps(memory, mapping_of(name, number), name, at, rights))
             at += chunk.size
         region = _of_other(shared.region, name, tuple(dict.fromkeys(label for label, _ in labels.values())))
         tensors = tuple(replace(tensor, name=name + tensor.name[len(part.region) :]) for tensor in part.tensors)
@@ -318,10 +296,8 @@ class _Adding:
         machine = self._program.measured
         for who in own:
             for holder in dict.fromkeys(holders):
-                inside = min(who, holder) >= 0 and machine is not None
-                if inside and machine is not None and not machine.can_access(who, holder):
+                if machine is not None and (why := no_link(machine, who, holder)):
                     summary = f"{self._names[who]} cannot be given access to '{name}'"
-                    why = f"{machine.name} has no link from device {who} to device {holder}"
                     hint = "remove map, or start the ranks on devices that are linked"
                     self.errors.append(Diagnostic("HP307", summary, origin, why=why, hint=hint))
 

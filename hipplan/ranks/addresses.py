@@ -12,15 +12,15 @@ from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.processes.packets import Message
-from hipplan.program.parts import Place
+from hipplan.program.imported import range_for
+from hipplan.program.parts import SymmetricPlace
 from hipplan.program.program import Program
-from hipplan.program.steps import Reserve
 from hipplan.program.window import STEP, start_for
 from hipplan.ranks.words import cannot_share
 from hipplan.units import round_up
 
 ATTEMPTS = 16
-"""Of all ranks at once."""
+"""How many proposals all ranks try."""
 FROM_PLAN = 64
 """Addresses that are computed from the plan. Each layout that is closed may use one up: CUDA gives addresses that were
 freed to other memory of the process, such as a tensor."""
@@ -34,7 +34,7 @@ ToAll = Callable[[Message], dict[int, Message]]
 def proposal(
     number: int,
     why_not: tuple[str, ...],
-    parts: Mapping[str, Place],
+    parts: Mapping[str, SymmetricPlace],
     rank: int,
     to_all: ToAll,
     program: Program,
@@ -73,7 +73,7 @@ def starts_of(plan: str) -> list[int]:
 
 
 def _free_in_all(bases: Sequence[int], size: int, to_all: ToAll) -> list[int]:
-    """Those of the addresses, which are the same in all ranks, that no rank has in use for `size` bytes."""
+    """Returns the addresses, of those that all ranks have, where no rank has any of `size` bytes in use."""
     in_use = set(_core.in_use(bases, size))
     for message in to_all({"in_use": sorted(in_use)}).values():
         numbers = message.get("in_use")
@@ -91,7 +91,6 @@ def _addresses(rooms: object) -> list[int]:
 
 def _rooms(size: int, program: Program, runtime: _core.Runtime) -> list[int]:
     """Where the driver puts ranges of `size` bytes, beside each other. They are freed again."""
-    step = Reserve(name="", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
-    steps = tuple(replace(step, name=f"room{n}") for n in range(ROOMS))
+    steps = tuple(range_for(f"room{n}", size) for n in range(ROOMS))
     with run(replace(program.nothing, steps=steps, shared={}, parts={}), runtime, Options(check=False)) as layout:
         return [layout[step.name].address for step in steps]

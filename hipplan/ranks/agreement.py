@@ -22,14 +22,15 @@ from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt
 from hipplan.files import strict_json
 from hipplan.language.rank import Rank
 from hipplan.plain import seconds
+from hipplan.processes.connections import Look, never
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.groups import Group
+from hipplan.ranks.links import Links
 from hipplan.ranks.meeting import Meeting
-from hipplan.ranks.mesh import Mesh
 from hipplan.ranks.node import neighbours, node_id, rank_of
-from hipplan.ranks.stores import Look, StoreLost, never
+from hipplan.ranks.stores import StoreLost
 from hipplan.ranks.words import RankMessage, doubt, failure, failure_message, silence, unusable
 
 log = logging.getLogger("hipplan")
@@ -44,7 +45,7 @@ _NEXT = {_HELLO: _PLANS, _PLANS: _VOTE, _VOTE: _OVER}
 _Answer = TypeVar("_Answer")
 
 
-class Ranks:
+class LayoutRanks:
     """A group whose ranks apply a plan, and change its layouts, together."""
 
     def __init__(self, group: Group, timeout_s: float) -> None:
@@ -56,7 +57,7 @@ class Ranks:
             raise TypeError(f"group must be from hipplan.group(), not {type(group).__name__}")
         self.timeout_s = seconds(timeout_s, "timeout")
         self.group = group
-        self.links: Mesh | None = None
+        self.links: Links | None = None
         """Connections to the ranks with which the layout shares memory."""
         self.under_way: Agreement | None = None
 
@@ -81,21 +82,21 @@ class Ranks:
             self.under_way = None
 
     def lost(self) -> dict[int, str]:
-        """Of Layout.lost."""
+        """What Layout.lost returns."""
         return {} if self.links is None else self.links.lost()
 
     def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
-        """Notifies the others that the layout is closed. Returns the ranks that still hold theirs after so long."""
+        """Notifies the others that the layout is closed. Returns the ranks that still have theirs after so long."""
         if self.links is None:
             return ()
         links, self.links = self.links, None
         links.send_closed()
-        held = links.wait(time.monotonic() + wait_s)
+        open_ranks = links.wait(time.monotonic() + wait_s)
         links.close()
-        return tuple(held)
+        return tuple(open_ranks)
 
     def barrier(self, timeout_s: float | None = None) -> None:
-        """Of Layout.barrier()."""
+        """Layout.barrier() does this."""
         with self.agreeing("barrier", None if timeout_s is None else seconds(timeout_s, "timeout")):
             pass
 
@@ -103,7 +104,7 @@ class Ranks:
 class Agreement:
     """One call that all ranks of a group make."""
 
-    def __init__(self, ranks: Ranks, call: str, timeout_s: float | None = None) -> None:
+    def __init__(self, ranks: LayoutRanks, call: str, timeout_s: float | None = None) -> None:
         self._ranks = ranks
         self._group = ranks.group
         self._timeout_s = ranks.timeout_s if timeout_s is None else timeout_s
@@ -152,8 +153,8 @@ class Agreement:
         Raises GroupError.
         """
         self.has_met = True
-        door = self.meeting.begin(program)
-        messages_of_all = self._messages_of_all({"plan": program.plan_of_all if program else "", **door})
+        where = self.meeting.begin(program)
+        messages_of_all = self._messages_of_all({"plan": program.plan_of_all if program else "", **where})
         for rank, message in enumerate(messages_of_all):
             if program is not None and message.get("plan") != program.plan_of_all:
                 hint = "use the same file and variables in all ranks; rank: and $(rank) express differences"
@@ -245,7 +246,7 @@ class Agreement:
         try:
             self._vote(ends, raised)
             if self._ranks.links is None:  # else these ranks notice each other's end already
-                self._ranks.links = self.meeting.take_mesh()
+                self._ranks.links = self.meeting.take_links()
             return raised[0] if raised else None
         finally:
             self._round = _OVER

@@ -13,14 +13,15 @@ from pydantic import TypeAdapter, ValidationError
 from hipplan import _core
 from hipplan.errors import ApplyError, reason_of
 from hipplan.language.rank import Rank
-from hipplan.processes.packets import Message, Received, TooLong
+from hipplan.processes.connections import Late
+from hipplan.processes.packets import Gone, Message, Received, TooLong
 from hipplan.program.difference import Difference
 from hipplan.program.parts import Offer, moved, offer_of, placed_already, symmetric, with_parts
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.addresses import proposal
-from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
+from hipplan.ranks.links import LinkMaker, Links
 from hipplan.ranks.words import cannot_share
 
 _OFFER = TypeAdapter(Offer)
@@ -28,8 +29,8 @@ _REASON_MAX = 500
 """Characters of another rank's reason that are shown."""
 
 
-class Agreement(Protocol):
-    """The agreement that a meeting belongs to."""
+class Call(Protocol):
+    """The call of a group that a meeting belongs to."""
 
     rank: Rank
     neighbours: Sequence[int]
@@ -47,10 +48,10 @@ class Agreement(Protocol):
 class Meeting:
     """The ranks of one node, for one call of a group."""
 
-    def __init__(self, agreement: Agreement) -> None:
-        self._agreement = agreement
-        self._listener: Listener | None = None
-        self._mesh: Mesh | None = None
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._link_maker: LinkMaker | None = None
+        self._links: Links | None = None
         self._offered: set[str] = set()
         self._proposed: Callable[[int, tuple[str, ...]], dict[str, int]] | None = None
         """(number of the attempt, why the one before failed) -> the proposed addresses of ranges, by name; None: there
@@ -61,16 +62,16 @@ class Meeting:
 
     def begin(self, program: Program | None) -> dict[str, str]:
         """Opens a socket for the ranks that share memory with this one. Returns what they need to connect."""
-        if program is None or not program.shared or not self._agreement.neighbours:
+        if program is None or not program.shared or not self._call.neighbours:
             return {}
         with self._with_others():
-            self._listener = Listener()
-        return {"door": self._listener.name, "nonce": self._listener.nonce}
+            self._link_maker = LinkMaker()
+        return {"socket": self._link_maker.name, "nonce": self._link_maker.nonce}
 
     @property
     def begun(self) -> bool:
         """Whether this rank shares memory with others."""
-        return self._listener is not None
+        return self._link_maker is not None
 
     def joined(
         self,
@@ -96,7 +97,7 @@ class Meeting:
             self._proposed = partial(
                 proposal,
                 parts=missing,
-                rank=self._agreement.rank.rank,
+                rank=self._call.rank.rank,
                 to_all=self._to_all,
                 program=program,
                 runtime=runtime,
@@ -111,10 +112,10 @@ class Meeting:
 
     def placed(self, taken: ApplyError | None) -> bool:
         """See Together.placed()."""
-        if self._proposed is None or self._mesh is None:
+        if self._proposed is None or self._links is None:
             return taken is None
         why_not = f"{taken.diagnostics[0].summary}: {taken.diagnostics[0].why}" if taken else ""
-        reasons = {self._agreement.rank.rank: why_not}
+        reasons = {self._call.rank.rank: why_not}
         for rank, message in self._to_all({"why_not": why_not[:_REASON_MAX]}).items():
             reason = message.get("why_not")
             reasons[rank] = reason[:_REASON_MAX] if isinstance(reason, str) else "it does not say whether it has them"
@@ -129,12 +130,12 @@ class Meeting:
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
         """See Agreement.exchange()."""
-        if self._mesh is None:
+        if self._links is None:
             return {}
         shared: dict[str, int] = {}
         received: dict[int, Received] = {}
         try:
-            wanted = {rank: [step for step in imports if step.rank == rank] for rank in self._mesh.ranks}
+            wanted = {rank: [step for step in imports if step.rank == rank] for rank in self._links.ranks}
             wants = {rank: {"wants": [step.bind for step in imports]} for rank, imports in wanted.items()}
             asked = {rank: self._shared_names(message) for rank, message in self._send(wants).items()}
             for name in dict.fromkeys(name for names in asked.values() for name in names):
@@ -156,24 +157,22 @@ class Meeting:
             for descriptor in shared.values():
                 os.close(descriptor)
 
-    def take_mesh(self) -> Mesh | None:
+    def take_links(self) -> Links | None:
         """The connections, to be kept by the caller."""
-        mesh, self._mesh = self._mesh, None
-        return mesh
+        links, self._links = self._links, None
+        return links
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        if self._mesh is not None:
-            self._mesh.close()
+        if self._link_maker is not None:
+            self._link_maker.close()
+        if self._links is not None:
+            self._links.close()
 
     def _connect(self, messages_of_all: Sequence[Mapping[str, Any]]) -> None:
-        doors = {rank: _door(messages_of_all[rank], rank) for rank in self._agreement.neighbours}
-        assert self._listener is not None
+        sockets = {rank: _socket_of(messages_of_all[rank], rank) for rank in self._call.neighbours}
+        assert self._link_maker is not None
         with self._with_others():
-            self._mesh = self._listener.meet(
-                self._agreement.rank.rank, doors, self._agreement.until(), self._agreement.over
-            )
+            self._links = self._link_maker.links(self._call.rank.rank, sockets, self._call.until(), self._call.over)
 
     def _shared_names(self, message: Message) -> list[str]:
         """The allocations of this rank that another one requests."""
@@ -183,8 +182,8 @@ class Meeting:
         raise cannot_share("a rank requested memory that is not shared")
 
     def _to_all(self, message: Message) -> dict[int, Message]:
-        assert self._mesh is not None
-        return self._send(dict.fromkeys(self._mesh.ranks, message))
+        assert self._links is not None
+        return self._send(dict.fromkeys(self._links.ranks, message))
 
     def _send(self, messages: Mapping[int, Message]) -> dict[int, Message]:
         received = self._exchange(messages, {})
@@ -195,9 +194,9 @@ class Meeting:
     def _exchange(
         self, messages: Mapping[int, Message], descriptors: Mapping[int, Sequence[int]]
     ) -> dict[int, Received]:
-        assert self._mesh is not None
+        assert self._links is not None
         with self._with_others():
-            return self._mesh.exchange(messages, self._agreement.until(), self._agreement.over, descriptors)
+            return self._links.exchange(messages, self._call.until(), self._call.over, descriptors)
 
     @contextmanager
     def _with_others(self) -> Iterator[None]:
@@ -206,18 +205,18 @@ class Meeting:
         try:
             yield
         except Late as late:
-            self._agreement.ended_by_others(late.ranks)
-        except PeerGone as gone:
-            self._agreement.ended_by_others([gone.rank], str(gone))
+            self._call.ended_by_others(late.missing)
+        except Gone as gone:
+            self._call.ended_by_others([gone.peer], f"rank {gone.peer}: {gone}")
         except TooLong as error:
             raise cannot_share(str(error)) from None
         except OSError as error:
             raise cannot_share(f"descriptors cannot be sent: {reason_of(error)}") from None
 
 
-def _door(message: Mapping[str, Any], rank: int) -> tuple[str, str]:
-    """Where a rank listens: its name and nonce. Raises GroupError."""
-    name, nonce = message.get("door"), message.get("nonce")
+def _socket_of(message: Mapping[str, Any], rank: int) -> tuple[str, str]:
+    """The name and nonce of the socket on which a rank listens. Raises GroupError."""
+    name, nonce = message.get("socket"), message.get("nonce")
     if isinstance(name, str) and isinstance(nonce, str) and (name + nonce).isascii():
         return name, nonce
     raise cannot_share(f"rank {rank} did not send where it listens")

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from hipplan.ranks.stores import ANSWER_S, READ_MAX, Look, StoreLost, attempts, never
+from hipplan.processes.connections import Look, never
+from hipplan.ranks.stores import ANSWER_S, READ_MAX, StoreLost, attempts
 from hipplan.ranks.words import refused
 
 _END = "/end"

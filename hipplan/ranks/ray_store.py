@@ -6,7 +6,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from hipplan.ranks.stores import ANSWER_S, Look, StoreLost, attempts
+from hipplan.processes.connections import Look
+from hipplan.ranks.stores import ANSWER_S, StoreLost, attempts
 from hipplan.ranks.words import refused
 
 

@@ -10,24 +10,20 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from hipplan.errors import reason_of
+from hipplan.processes.connections import LOOK_S, Look
 
 _PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
 """The pause between attempts: the time waited so far, divided by the share; at least the first, at most the last."""
-_LOOK_S = 0.05
-"""How often a wait calls look()."""
 _NOTHING = "hipplan: nothing is there"
 READ_MAX = 1 << 24
 """Bytes; the messages of 64,000 ranks are shorter."""
 ANSWER_S = 5.0
 """How long a store may take to answer. Some stores wait in C++ code, which cannot be interrupted."""
-
-Look = Callable[[], bool]
-"""Called every 50 ms during a wait, which ends if it returns true or raises."""
 
 
 class StoreLost(Exception):
@@ -133,11 +129,6 @@ class TorchStore:
             raise StoreLost(f"the store of torch.distributed does not answer: {error}") from None
 
 
-def never() -> bool:
-    """A look that ends no wait."""
-    return False
-
-
 def attempts(until: float, look: Look) -> Iterator[None]:
     """Iterates at once, then with growing pauses, until a monotonic time or until look() ends it."""
     began = looked = time.monotonic()
@@ -146,7 +137,7 @@ def attempts(until: float, look: Look) -> Iterator[None]:
         now = time.monotonic()
         if now >= until:
             return
-        if now - looked >= _LOOK_S:
+        if now - looked >= LOOK_S:
             looked = now
             if look():
                 return

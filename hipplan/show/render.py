@@ -35,7 +35,7 @@ def print_line(text: str, style: str = "") -> None:
 
 
 def verified_text(answer: Mapping[str, Any]) -> str:
-    """What hipplan.processes.verifying.ask returns, for people: each difference with - desired and + current."""
+    """What verify_process() of hipplan.processes returns, for people: each difference with - desired and + current."""
     lines: list[str] = []
     for layout in answer["layouts"]:
         asleep = ", ".join(f"{name} sleeps" for name in layout["asleep"])
@@ -53,15 +53,15 @@ def verified_text(answer: Mapping[str, Any]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
-    """What hipplan.processes.verifying.holders returns, for people: a line for each layout."""
+def processes_text(answers: Sequence[Mapping[str, Any]]) -> str:
+    """What processes_with_layouts() of hipplan.processes returns, for people: a line for each layout."""
     rows = []
-    for holder in holders:
-        process = str(holder["process"])
-        if "error" in holder:
-            rows.append((process, "?", "?", "?", holder["error"]))
-        for layout in holder["layouts"]:
-            rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], holder["command"]))
+    for answer in answers:
+        process = str(answer["process"])
+        if "error" in answer:
+            rows.append((process, "?", "?", "?", answer["error"]))
+        for layout in answer["layouts"]:
+            rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], answer["command"]))
     if not rows:
         return "no process of this user holds a layout"
     return fitted_table((">process", "plan", ">memory", "since", "command"), rows)
@@ -195,8 +195,8 @@ def devices_text(program: Program, *, here: bool) -> str:
 def totals(program: Program) -> str:
     """Memory by device and on the host, bytes of padding, and memory pinned for contents."""
     parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
-    held = [f"{name} {about_size(size)}" for name, size in bytes_on_host(program.steps).items()]
-    on_host = f"; host memory: {', '.join(held)}" if held else ""
+    copies = [f"{name} {about_size(size)}" for name, size in bytes_on_host(program.steps).items()]
+    on_host = f"; host memory: {', '.join(copies)}" if copies else ""
     waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
     padding = f", {about_size(waste)} of it padding" if waste else ""
     pinned = sum(lanes_of(program).values())

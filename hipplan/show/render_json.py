@@ -105,7 +105,7 @@ def program_json(program: Program) -> dict[str, Any]:
 
 
 def program_summary(program: Program) -> dict[str, Any]:
-    """As program_json(), with families in place of `steps` and `resources`. Nothing in it grows with their number."""
+    """Returns program_json() with families in place of `steps` and `resources`. It does not grow with their number."""
     steps, objects = from_nothing(program).all_steps, summary.objects_of(program.resources)
     return {
         "format_version": FORMAT_VERSION,
@@ -120,7 +120,7 @@ def program_summary(program: Program) -> dict[str, Any]:
     }
 
 
-def _with_names_cut(families: Sequence[summary.Calls] | Sequence[summary.Changes]) -> list[dict[str, Any]]:
+def _with_names_cut(families: Sequence[summary.Calls] | Sequence[summary.ChangesLine]) -> list[dict[str, Any]]:
     return [_cut(asdict(family), "names") for family in families]
 
 
@@ -140,7 +140,7 @@ def ranks_json(programs: Sequence[Program]) -> dict[str, Any]:
 
 
 def ranks_summary(programs: Sequence[Program]) -> dict[str, Any]:
-    """As ranks_json(), with numbers for the first ranks."""
+    """Returns ranks_json() with numbers for the first ranks."""
     ranks = [
         asdict(program.rank)
         | {"bytes_by_device": program.bytes_by_device()}
@@ -169,8 +169,8 @@ def _identity(program: Program) -> dict[str, Any]:
 
 
 def difference_json(change: Difference) -> dict[str, Any]:
-    """As program_json(). Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back`
-    goes."""
+    """Returns what program_json() does, of a change. Without `changes` the two programs are alike; `steps` are the
+    driver calls, then `given_back` goes."""
     changed_lines = listing.lines(change)
     return {
         "format_version": FORMAT_VERSION,
@@ -188,7 +188,7 @@ def difference_json(change: Difference) -> dict[str, Any]:
 
 
 def difference_summary(change: Difference) -> dict[str, Any]:
-    """As difference_json(), with families in place of `changes` and `steps`, and the number of `given_back`."""
+    """Returns difference_json() with families in place of `changes` and `steps`, and the number of `given_back`."""
     whole, steps = difference_json(change), change.all_steps
     changed, given_back = whole.pop("changes"), whole.pop("given_back")
     del whole["steps"]

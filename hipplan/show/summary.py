@@ -63,7 +63,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
+class ObjectsLine:
     """Objects of one kind whose names differ only in numbers, or one region with its contents."""
 
     name: str
@@ -78,7 +78,7 @@ class Objects:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangesLine:
     """Objects of one kind to which the same happens, and which lose the same."""
 
     sign: str
@@ -102,7 +102,7 @@ def steps_summary(steps: Iterable[Step]) -> str:
     return fitted_table((">steps", "call", "names"), rows)
 
 
-def objects_of(resources: Sequence[Resource]) -> list[Objects]:
+def objects_of(resources: Sequence[Resource]) -> list[ObjectsLine]:
     """Each region and reservation with its contents, and the families of other objects, by first appearance. Where
     there are more than ROWS_MAX, families of regions and reservations, too."""
     inside = Counter((resource.kind, resource.inside) for resource in resources)
@@ -144,29 +144,31 @@ def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
 
 def _summed(
     shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
-) -> Iterator[Objects]:
+) -> Iterator[ObjectsLine]:
     """The objects of each kind and name."""
     for (kind, name), alike in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
         holders = dict.fromkeys(
             who for resource in alike for who in ([who for who, _ in resource.held_by] or [resource.device])
         )
-        held = {what: sum(inside.get((what, resource.name), 0) for resource in alike) for what in ("tensor", "mapping")}
-        yield Objects(
+        counts = {
+            what: sum(inside.get((what, resource.name), 0) for resource in alike) for what in ("tensor", "mapping")
+        }
+        yield ObjectsLine(
             alike[0].name if len(alike) == 1 else name,
             kind,
             [*holders],
             len(alike),
-            {what: count for what, count in held.items() if count},
+            {what: count for what, count in counts.items() if count},
             sum(resource.asked for resource in alike),
             sum(resource.size for resource in alike),
         )
 
 
-def changes_of(lines: Iterable[Line]) -> list[Changes]:
+def changes_of(lines: Iterable[Line]) -> list[ChangesLine]:
     """By first appearance."""
     groups = _grouped(lines, lambda line: (line.sign, line.kind, line.loss.in_short if line.loss else ""))
     return [
-        Changes(
+        ChangesLine(
             sign,
             kind,
             loses,

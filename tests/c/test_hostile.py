@@ -18,7 +18,7 @@ from hipplan.holders.requests import send_request
 from hipplan.processes import packets
 from tests.c.programs import Program, alive
 from tests.conftest import not_under_tsan
-from tests.unit.test_mesh import head
+from tests.unit.test_links import head
 
 pytestmark = not_under_tsan
 

@@ -137,7 +137,7 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
 
 PROCESSES = """
 import ctypes, mmap, os, sys
-import hipplan.api, hipplan.layout.layout, hipplan.layout.prepare, hipplan.processes.verifying, hipplan.program.lock
+import hipplan.api, hipplan.layout.layout, hipplan.layout.prepare, hipplan.program.lock
 hipplan.program.lock.Locked(sys.argv[2]).hold(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
 for _ in range(25):
     if os.fork() == 0:

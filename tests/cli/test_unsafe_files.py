@@ -13,7 +13,7 @@ import hipplan as library
 from hipplan.cli import main
 from hipplan.errors import HipplanError
 from hipplan.files.output import replacing, write_document
-from hipplan.files.places import Place, UnsafeFile
+from hipplan.files.places import NameInFolder, UnsafeFile
 from tests.cli.conftest import command
 from tests.conftest import ROOT, Simulator
 from tests.descriptors import descriptors
@@ -212,9 +212,9 @@ def test_a_place_closes_its_folder(tmp_path: Path) -> None:
     before = descriptors()
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").touch()
-    with Place(str(tmp_path / "file")) as place:
+    with NameInFolder(str(tmp_path / "file")) as place:
         assert place.require_ours() is not None
     for path in ("loop/file", "file/file", "none/file"):
         with pytest.raises(OSError):
-            Place(str(tmp_path / path))
+            NameInFolder(str(tmp_path / path))
     assert descriptors() == before

@@ -12,17 +12,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hipplan.errors import HeldError
-from hipplan.processes import messages, verifying
+from hipplan.processes import answering as answering_room
+from hipplan.processes import connections, folders, listener, verifying
+from hipplan.processes.connections import new_socket
+from hipplan.processes.listener import Caller, Listener
+from hipplan.processes.packets import Exchange, Gone, Message
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator
+from tests.descriptors import descriptors
 from tests.meddling import set_access
+from tests.unit.test_links import Packet, head, send, text
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 
@@ -60,7 +66,7 @@ def usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pids() -> list[int]:
-    return [holder["process"] for holder in verifying.holders()]
+    return [holder["process"] for holder in verifying.processes_with_layouts()]
 
 
 @contextlib.contextmanager
@@ -159,25 +165,41 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(messages, "monotonic", lambda: self.now)
+        monkeypatch.setattr(listener, "monotonic", lambda: self.now)
 
 
-def serve(server: messages.Server) -> None:
+def serve(listening: Listener[Caller]) -> None:
     """Until there is nothing to do without waiting."""
-    while select.select([server], [], [], 0)[0]:
-        server.serve()
+    while select.select([listening], [], [], 0)[0]:
+        listening.serve()
 
 
-def connected(server: messages.Server, folder: Path) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX)
+@contextlib.contextmanager
+def answering(answer: Callable[[Message], Message]) -> Iterator[Listener[Caller]]:
+    """A process's listener that answers so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answering_room, "answer", answer)
+        with answering_room.answers() as listening:
+            assert listening is not None
+            yield listening
+
+
+def socket_name(folder: Path) -> str:
+    """The newest socket of this process."""
+    names = [path for path in folder.iterdir() if path.name.startswith(f"{os.getpid()}-")]
+    return max(names, key=lambda path: path.stat().st_mtime_ns).name
+
+
+def connected(folder: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptor = os.open(folder, os.O_RDONLY)
-    client.connect(f"/proc/self/fd/{descriptor}/{server.name}")
+    client.connect(f"/proc/self/fd/{descriptor}/{socket_name(folder)}")
     os.close(descriptor)
     return client
 
 
 def is_closed(client: socket.socket) -> bool:
-    """By the server, as far as it has anything to say."""
+    """By the listener, as far as it has anything to say."""
     client.setblocking(False)
     try:
         return client.recv(1, socket.MSG_PEEK) == b""
@@ -187,7 +209,15 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
-ASKED = messages.packed({"ask": "list"})
+def received(client: socket.socket) -> Message:
+    """A message that has come."""
+    client.setblocking(False)
+    exchange = Exchange(client, None)
+    exchange.go_on()
+    return exchange.received.message
+
+
+REQUEST = text({"want": "layouts"})
 
 
 def test_clients_that_hang_send_invalid_requests_or_read_slowly_are_dropped(
@@ -196,81 +226,109 @@ def test_clients_that_hang_send_invalid_requests_or_read_slowly_are_dropped(
     clock = Clock(monkeypatch)
     made: list[Any] = []
 
-    def answer(request: messages.Message) -> messages.Message:
+    def answer(request: Message) -> Message:
         made.append(request)
         return {"padding": "x" * 1_000_000}  # more than a socket takes at once
 
-    nonsense = (
-        b"GET / HTTP/1.1\r\n",
-        (messages.REQUEST_BYTES + 1).to_bytes(4, "big"),
-        b"\0\0\0\0",
-        (4).to_bytes(4, "big") + b"null",
-        (4000).to_bytes(4, "big") + b"[" * 4000,
-        (2).to_bytes(4, "big") + b"\xff\xff",
+    nonsense: tuple[Sequence[Packet], ...] = (
+        [b"GET / HTTP/1.1\r\n"],
+        [head(listener.REQUEST_BYTES + 1)],
+        [head(0)],
+        text(None),
+        [head(4000), b"J" + b"[" * 4000],
+        [head(2), b"J\xff\xff"],
+        [head(2, 1)],
+        [*REQUEST, b"x"],
     )
-    waiting = (b"", ASKED[:2], ASKED[:-3], ASKED, ASKED * 1000)
-    with messages.Server(answer) as server, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(connected(server, folder)) for _ in (*nonsense, *waiting)]
-        for client, said in zip(clients, (*nonsense, *waiting), strict=True):
-            client.sendall(said)
-        serve(server)
+    waiting: tuple[Sequence[Packet], ...] = ([], REQUEST[:1], [head(20), b"J{"], REQUEST)
+    with answering(answer) as listening, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connected(folder)) for _ in (*nonsense, *waiting)]
+        for client, sent in zip(clients, (*nonsense, *waiting), strict=True):
+            send(client, sent)
+        serve(listening)
         dropped, kept = clients[: len(nonsense)], clients[len(nonsense) :]
 
-        assert made == [{"ask": "list"}] * 2
-        assert all(map(is_closed, dropped))
+        assert made == [{"want": "layouts"}] * 2
+        assert all(map(is_closed, dropped[:-1]))
         assert not any(map(is_closed, kept))
-        assert server.wait_s() == messages.PATIENCE_S
-        clock.now = messages.PATIENCE_S - 0.1
-        server.serve()
+        assert listening.wait_s() == listener.REQUEST_S
+        clock.now = listener.REQUEST_S - 0.1
+        listening.serve()
         assert not any(map(is_closed, kept))
-        clock.now = messages.PATIENCE_S
-        server.serve()
-        assert server.wait_s() is None
+        clock.now = listener.REQUEST_S
+        listening.serve()
+        assert all(map(is_closed, kept[:-1]))
+        assert not is_closed(kept[-1])
+        clock.now = listener.ANSWER_S
+        listening.serve()
+        assert listening.wait_s() is None
 
 
 def test_a_client_waits_without_busy_looping_while_no_descriptor_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "ACCEPT_PAUSE_S", 0.2)
+    monkeypatch.setattr(listener, "ACCEPT_PAUSE_S", 0.2)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as after, messages.Server(lambda request: {"said": "yes"}) as server:
+    with contextlib.ExitStack() as after, answering(lambda request: {"answer": "yes"}) as listening:
         after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        client = after.enter_context(connected(server, folder))
-        ready = server.fileno()
-        client.sendall(ASKED)
-        client.settimeout(10)
+        client = after.enter_context(connected(folder))
+        ready = listening.fileno()
+        send(client, REQUEST)
         filled = []
         with contextlib.suppress(OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
             while True:
                 filled.append(os.dup(ready))
-        server.serve()
+        listening.serve()
         assert select.select([ready], [], [], 0)[0] == []  # or it would be served again, and again
-        assert 0 < (server.wait_s() or 0) <= 0.2
+        assert 0 < (listening.wait_s() or 0) <= 0.2
         for one in filled:
             os.close(one)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        while server.wait_s() is not None:
-            select.select([ready], [], [], server.wait_s())
-            server.serve()
+        while listening.wait_s() is not None:
+            select.select([ready], [], [], listening.wait_s())
+            listening.serve()
 
-        assert client.recv(1000) == messages.packed({"said": "yes"})
+        assert received(client) == {"answer": "yes"}
 
 
 def test_silent_clients_do_not_block_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    with messages.Server(lambda request: {"said": "yes"}) as server, contextlib.ExitStack() as stack:
+    with answering(lambda request: {"answer": "yes"}) as listening, contextlib.ExitStack() as stack:
         silent = []
-        for _ in range(10 * messages.CLIENTS):
+        for _ in range(10 * listener.CALLERS_MAX):
             clock.now += 0.001
-            silent.append(stack.enter_context(connected(server, folder)))
-            serve(server)
-        asking = stack.enter_context(connected(server, folder))
-        asking.sendall(ASKED)
-        serve(server)
+            silent.append(stack.enter_context(connected(folder)))
+            serve(listening)
+        asking = stack.enter_context(connected(folder))
+        send(asking, REQUEST)
+        serve(listening)
 
-        assert asking.recv(1000) == messages.packed({"said": "yes"})
-        assert sum(not is_closed(client) for client in silent) < messages.CLIENTS
+        assert received(asking) == {"answer": "yes"}
+        assert sum(not is_closed(client) for client in silent) < listener.CALLERS_MAX
+
+
+def test_clients_that_do_not_read_their_answers_make_room_for_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with answering(lambda request: {"padding": "x" * 1_000_000}) as listening, contextlib.ExitStack() as stack:
+        slow = []
+        for _ in range(2 * listener.CALLERS_MAX):
+            clock.now += 0.001
+            slow.append(stack.enter_context(connected(folder)))
+            send(slow[-1], REQUEST)
+            serve(listening)
+
+        assert len([*listening]) == listener.CALLERS_MAX
+        with pytest.raises(Gone):
+            received(slow[0])
+        slow[-1].setblocking(False)
+        exchange = Exchange(slow[-1], None)
+        while not exchange.done:
+            exchange.go_on()
+            serve(listening)
+        assert len(exchange.received.message["padding"]) == 1_000_000
 
 
 @contextlib.contextmanager
@@ -295,23 +353,25 @@ def forked(do: Callable[[], None], then: Callable[[], None] = lambda: time.sleep
         os.waitpid(child, 0)
 
 
-def impostor(door: socket.socket, folder: Path, reply: bytes | None) -> tuple[Callable[[], None], Callable[[], None]]:
+def impostor(
+    listening: socket.socket, folder: Path, reply: Sequence[Packet] | None
+) -> tuple[Callable[[], None], Callable[[], None]]:
     """Listens in the folder; answers so (None: never)."""
 
     def listen() -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         os.chdir(folder)
-        door.bind(f"{os.getpid()}-impostor")
-        door.listen()
+        listening.bind(f"{os.getpid()}-impostor")
+        listening.listen()
 
     def answer() -> None:
         while True:
-            connection, _ = door.accept()
+            connection, _ = listening.accept()
             if reply is None:
                 time.sleep(600)
-            elif connection.recv(100):
+            elif connection.recv(100) and connection.recv(1000):
                 with contextlib.suppress(OSError):
-                    connection.sendall(reply)
+                    send(connection, reply)
             connection.close()
 
     return listen, answer
@@ -324,34 +384,51 @@ LAYOUT = {"plan": "p", "digest": "d", "machine": "m", "runtime": "r", "since": "
 @pytest.mark.parametrize(
     "reply",
     [
-        b"",
-        b"no length",
-        b"\0\0\0\x09",
-        b"\0\1\x86\xa0" + b"[" * 100_000,
-        messages.packed({"format_version": 1}),
-        messages.packed(FINE | {"format_version": 2}),
-        messages.packed(FINE | {"layouts": [1]}),
-        messages.packed(FINE | {"layouts": [LAYOUT | {"checks": 1, "differ": 1, "differences": [1]}]}),
-        messages.packed(FINE | {"layouts": [LAYOUT | {"error": "hipMemGetAccess"}]}),
+        [],
+        [b"no head"],
+        [head(9)],
+        [head(60_000), b"J" + b"[" * 60_000],
+        text({"format_version": 1}),
+        text(FINE | {"format_version": 2}),
+        text(FINE | {"layouts": [1]}),
+        text(FINE | {"layouts": [LAYOUT | {"checks": 1, "differ": 1, "differences": [1]}]}),
+        text(FINE | {"layouts": [LAYOUT | {"error": "hipMemGetAccess"}]}),
         None,
-        (messages.MESSAGE_BYTES + 1).to_bytes(4, "big") + b"x" * 1000,
+        [head(verifying.ANSWER_BYTES + 1), b"J" + b"x" * 1000],
+        [head(2, 1), b"J{}", (b"F", 1)],
     ],
-    ids=["nothing", "text", "short", "deep", "empty", "newer", "layout", "differences", "failed", "hangs", "long"],
+    ids=[
+        "nothing",
+        "text",
+        "short",
+        "deep",
+        "empty",
+        "newer",
+        "layout",
+        "differences",
+        "failed",
+        "hangs",
+        "long",
+        "files",
+    ],
 )
 def test_an_invalid_or_missing_reply_is_reported(
-    reply: bytes | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+    reply: Sequence[Packet] | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program of the same user, or another version of hipplan, may sit there."""
     monkeypatch.setattr(verifying, "ANSWER_S", 0.3)
     monkeypatch.setattr(verifying, "LIST_S", 0.3)
     with (
-        socket.socket(socket.AF_UNIX) as door,
-        forked(*impostor(door, folder, reply)) as child,
-        pytest.raises(HeldError) as caught,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
+        forked(*impostor(listening, folder, reply)) as child,
     ):
-        verifying.holders()
-        verifying.ask(child)
+        opened = descriptors()
+        with pytest.raises(HeldError) as caught:
+            verifying.verify_process(child)
+        listed = verifying.processes_with_layouts()
+        assert descriptors() == opened
 
+    assert [answer["process"] for answer in listed if "error" in answer] in ([], [child])
     assert caught.value.exit_code == 4
     assert caught.value.diagnostics[0].why
 
@@ -362,9 +439,9 @@ def test_a_process_without_sockets_still_holds_its_layout(
     def refused(*arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(messages.socket, "socket", refused)
-    with verifying.answers() as server:
-        assert server is None
+    monkeypatch.setattr(socket, "socket", refused)
+    with answering_room.answers() as listening:
+        assert listening is None
 
     assert "`hipplan verify` cannot ask this process: Operation not permitted" in caplog.text
 
@@ -391,12 +468,12 @@ def test_another_user_can_neither_take_names_nor_hide_holders_nor_connect(
         with forked(squat), holding() as process:
             assert process.pid in pids()
             assert hipplan("verify", process.pid).returncode == 0
-            (door,) = [path for path in Path("/tmp").glob(f"hipplan-0-*/{process.pid}-*") if path.is_socket()]
+            (address,) = [path for path in Path("/tmp").glob(f"hipplan-0-*/{process.pid}-*") if path.is_socket()]
 
             def knock() -> None:
                 os.setuid(OTHER)
-                with contextlib.suppress(PermissionError), socket.socket(socket.AF_UNIX) as client:
-                    client.connect(str(door))
+                with contextlib.suppress(PermissionError), new_socket() as client:
+                    client.connect(str(address))
                     raise SystemExit  # which is reported as a child that did not come so far
 
             with forked(knock):
@@ -425,29 +502,28 @@ def test_processes_with_a_folder_of_their_own_find_only_each_other(
 @as_root
 def test_folders_that_others_may_enter_or_own_are_not_used(usual_folder: Path) -> None:
     folder = usual_folder
-    with messages.Server(dict) as server:
-        assert (folder / server.name).is_socket()
+    with answering(dict):
+        name = socket_name(folder)
+        assert (folder / name).is_socket()
         for owner, mode in ((OTHER, 0o700), (0, 0o777), (0, 0o750)):
             os.chown(folder, owner, owner)
             folder.chmod(mode)
-            assert (folder / server.name) not in [
-                Path(f"/proc/self/fd/{f}").readlink() / n for f, n in messages.servers()
-            ]
-            with messages.Server(dict) as other:
-                assert not (folder / other.name).exists()
+            assert (folder / name) not in [Path(f"/proc/self/fd/{f}").readlink() / n for f, n in folders.sockets()]
+            with answering(dict):
+                assert [path.name for path in folder.iterdir()] == [name]
         os.chown(folder, 0, 0)
         folder.chmod(0o700)
-        assert server.name in [name for _, name in messages.servers()]
+        assert name in [known for _, known in folders.sockets()]
 
 
 def test_clients_of_another_user_get_no_reply(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where he could connect. Here each is said to be another user."""
-    with messages.Server(dict) as server:
-        monkeypatch.setattr(messages, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))
+    with answering(dict) as listening:
+        monkeypatch.setattr(connections, "peer", lambda connection: (os.getpid(), os.geteuid() + 1))
         assert os.getpid() not in pids()
-        with connected(server, folder) as client:
-            client.sendall(ASKED)
-            serve(server)
+        with connected(folder) as client:
+            send(client, REQUEST)
+            serve(listening)
             assert is_closed(client)
 
 
@@ -455,22 +531,24 @@ def test_sockets_of_dead_processes_are_removed_and_others_are_not(folder: Path) 
     folder.mkdir(mode=0o700)
     names = {"old": f"{2**22 + 1}-dead", "young": f"{2**22 + 2}-dead", "file": f"{2**22 + 3}-dead"}
     for name in ("old", "young"):
-        with socket.socket(socket.AF_UNIX) as door:
-            door.bind(str(folder / names[name]))
+        with new_socket() as dead:
+            dead.bind(str(folder / names[name]))
     (folder / names["file"]).touch()
-    long_ago = time.time() - 2 * messages.STALE_S
+    long_ago = time.time() - 2 * folders.STALE_S
     for name in ("old", "file"):
         os.utime(folder / names[name], (long_ago, long_ago))
 
-    assert verifying.holders() == []
+    assert verifying.processes_with_layouts() == []
     assert {path.name for path in folder.iterdir()} == {names["young"], names["file"]}
 
 
 PROGRAM = """
 import hipplan, os, sys
-one = hipplan.apply({"hipplan": 1, "name": "one", "buffers": {"b": {"kind": "device", "size": "4MiB"}}}, runtime="sim")
-two = hipplan.apply({"hipplan": 1, "name": "two", "buffers": {"b": {"kind": "pinned", "size": "1MiB"}}}, runtime="sim")
-none = hipplan.apply({"hipplan": 1, "name": "none"}, runtime="sim", answer=False)
+def applied(name, buffers, **options):
+    return hipplan.apply({"hipplan": 1, "name": name, "buffers": buffers}, runtime="sim", **options)
+one = applied("one", {"b": {"kind": "device", "size": "4MiB"}}, answer=True)
+two = applied("two", {"b": {"kind": "pinned", "size": "1MiB"}}, answer=True)
+none = applied("none", {})
 child = os.fork()
 if child == 0:
     one.close(); two.close()
@@ -483,7 +561,7 @@ while line := sys.stdin.readline():
 """
 
 
-def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) -> None:
+def test_a_program_that_allows_it_answers_about_its_layouts_too(folder: Path, hipplan: Run) -> None:
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, "argument"], stdin=-1, stderr=-1, text=True)
     assert program.stdin is not None and program.stderr is not None
     _until(program, "ready")
@@ -507,11 +585,26 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
     program.stdin.write("one.close(); two.close()\n")
     program.stdin.flush()
     _until(program, "ready")
-    assert verifying.holders() == []
+    assert verifying.processes_with_layouts() == []
     assert hipplan("verify", program.pid).returncode == 4
     program.communicate(timeout=600)
     assert program.returncode == 0
     assert list(folder.iterdir()) == []
+
+
+PLAIN = """
+import hipplan, os, sys, threading
+with hipplan.apply({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": "4MiB"}}}, runtime="sim"):
+    sockets = [link for link in os.scandir("/proc/self/fd") if os.readlink(link).startswith("socket:")]
+    print(threading.active_count(), len(sockets), "hipplan.processes.answering" in sys.modules)
+"""
+
+
+def test_a_plain_apply_starts_no_thread_and_opens_no_socket(folder: Path) -> None:
+    program = subprocess.run([sys.executable, "-c", PLAIN], stdout=subprocess.PIPE, text=True, check=True)
+
+    assert program.stdout == "1 0 False\n"
+    assert not folder.exists()
 
 
 def test_a_process_that_is_stopped_is_listed_as_that(monkeypatch: pytest.MonkeyPatch, hipplan: Run) -> None:
@@ -519,7 +612,7 @@ def test_a_process_that_is_stopped_is_listed_as_that(monkeypatch: pytest.MonkeyP
     with holding() as process, holding() as other:
         process.send_signal(signal.SIGSTOP)
         try:
-            silent, well = sorted(verifying.holders(), key=lambda one: one["process"] == other.pid)
+            silent, well = sorted(verifying.processes_with_layouts(), key=lambda one: one["process"] == other.pid)
             listed = hipplan("verify", "--list")
         finally:
             process.send_signal(signal.SIGCONT)
@@ -532,13 +625,13 @@ def test_a_process_that_is_stopped_is_listed_as_that(monkeypatch: pytest.MonkeyP
 def test_many_holders_are_listed_with_few_descriptors(folder: Path) -> None:
     """One process under many names."""
     with holding() as process:
-        (door,) = folder.iterdir()
+        (address,) = folder.iterdir()
         for number in range(250):
-            os.link(door, folder / f"{2**22 + number}-{number}")
+            os.link(address, folder / f"{2**22 + number}-{number}")
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         try:
-            result = verifying.holders()
+            result = verifying.processes_with_layouts()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

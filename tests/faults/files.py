@@ -25,7 +25,8 @@ from hipplan.layout.options import Options
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine
-from hipplan.ranks.stores import FolderStore, StoreLost, never
+from hipplan.processes.connections import never
+from hipplan.ranks.stores import FolderStore, StoreLost
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
 

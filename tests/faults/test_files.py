@@ -19,7 +19,8 @@ import sys
 from pathlib import Path
 import hipplan
 from hipplan.files.output import write_document
-from hipplan.ranks.stores import FolderStore, StoreLost, never
+from hipplan.processes.connections import never
+from hipplan.ranks.stores import FolderStore, StoreLost
 
 folder = Path(sys.argv[1])
 (folder / "old").write_text("old")

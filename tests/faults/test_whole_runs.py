@@ -20,7 +20,7 @@ import hipplan
 from hipplan import _core
 from hipplan.cli import main
 from hipplan.errors import HipplanError
-from hipplan.processes import verifying
+from hipplan.processes.answering import allow_verify, answers
 from tests.conftest import ROOT, Simulator
 from tests.faults.harness import FOR_EVER, ONCE, chosen, same_calls_each_time
 
@@ -117,12 +117,12 @@ def answering(layout: hipplan.Layout) -> Iterator[None]:
 
     def serve() -> None:
         while not ended.is_set():
-            select.select([server], (), (), 0.01)
-            server.serve()
+            select.select([listener], (), (), 0.01)
+            listener.serve()
 
-    verifying.hold(layout)
-    with verifying.answers() as server:
-        assert server is not None
+    allow_verify(layout)
+    with answers() as listener:
+        assert listener is not None
         thread = threading.Thread(target=serve)
         thread.start()
         yield
@@ -135,7 +135,7 @@ def test_what_verify_cannot_read_back_is_reported_and_the_layout_stays(
     mode: str, quick: Simulator, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIPPLAN_SOCKETS", str(tmp_path / "sockets"))
-    with hipplan.apply(PLAN, runtime="sim", answer=False) as layout, answering(layout):
+    with hipplan.apply(PLAN, runtime="sim") as layout, answering(layout):
         there = quick.alive()
 
         def act(rule: str) -> None:

@@ -200,25 +200,25 @@ class Rounds:
                 assert set(layout.read(region).ravel().tolist()) == {FILLED[region]}, region
 
     def _attached(self) -> Iterator[Any]:
-        with hipplan.attach("weights", runtime=self._wanted, answer=False) as layout:
+        with hipplan.attach("weights", runtime=self._wanted) as layout:
             yield layout
 
     def _locked(self) -> Iterator[Any]:
         plan, lock = self._folder / "plan.yaml", self._folder / "plan.lock"
-        with hipplan.apply(plan, runtime=self._wanted, locked=lock, answer=False) as layout:
+        with hipplan.apply(plan, runtime=self._wanted, locked=lock) as layout:
             yield layout
             layout.sleep([*layout.program.regions])
             layout.wake()
             yield layout
 
     def _exact(self) -> Iterator[Any]:
-        with hipplan.apply(self._folder / "exact.yaml", runtime=self._wanted, answer=False) as layout:
+        with hipplan.apply(self._folder / "exact.yaml", runtime=self._wanted) as layout:
             assert {name: layout[name].address for name in EXACT} == EXACT
             yield layout
 
     def _together(self) -> Iterator[Any]:
         plan, group = self._folder / "ranks.yaml", self._group
-        with hipplan.apply(plan, runtime=self._wanted, group=group, timeout=WAIT_S, answer=False) as layout:
+        with hipplan.apply(plan, runtime=self._wanted, group=group, timeout=WAIT_S) as layout:
             yield layout
             layout.barrier(WAIT_S)
 

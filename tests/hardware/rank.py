@@ -19,7 +19,7 @@ from typing import Any
 
 import hipplan
 from hipplan.machines.runtimes import choose
-from hipplan.ranks.agreement import Ranks
+from hipplan.ranks.agreement import LayoutRanks
 from tests.descriptors import descriptors
 from tests.hardware import kernel
 from tests.hardware.machine import MIB, Held, Machine
@@ -66,12 +66,12 @@ class Here:
         self.rank, self.size = rank, size
         self.device = rank % self.machine.linked
         self.group = hipplan.group(folder, rank, size, local_rank=rank)
-        self.ranks = Ranks(self.group, WAIT_S)
+        self.ranks = LayoutRanks(self.group, WAIT_S)
         self.plan = plan(self.machine, size)
 
     @contextmanager
     def applied(self) -> Iterator[Any]:
-        layout = hipplan.apply(self.plan, runtime=self.machine.wanted, group=self.group, answer=False)
+        layout = hipplan.apply(self.plan, runtime=self.machine.wanted, group=self.group)
         with layout:
             yield layout
 

@@ -126,7 +126,7 @@ def test_mappings_of_one_range_may_differ_and_seals_hold(machine: Machine, up: U
     if not machine.simulated and profile.runtime != "cuda" and profile.version < (7, 0):
         machine.new_descriptors = True  # AMD's 6.4 keeps one of each allocation that it has imported
     up(mail(size, size))
-    with hipplan.attach("held", answer=False) as layout:
+    with hipplan.attach("held") as layout:
         for name in ("mail[0]", "table"):
             with pytest.raises(hipplan.ApplyError, match="HP213"):
                 layout.fill(name, 9)

@@ -60,7 +60,7 @@ def _attach(task: Task, pipe: Any) -> None:
 
     counter = _PacketCounter(task.packet)
     try:
-        layout = hipplan.attach(task.holder, answer=False)
+        layout = hipplan.attach(task.holder)
         values = {float(value) for value in layout.read("model.b").ravel()[::97]}
         pipe.send(Outcome(counter.count, layout["model"].address, values == {2.5} and not layout.drift()))
     except hipplan.HipplanError as error:

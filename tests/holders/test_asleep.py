@@ -56,7 +56,7 @@ def wake() -> int:
 
 
 def held_bytes() -> dict[str, bytes]:
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         contents = {f"{name} at {layout[name].address}": layout.read(name).tobytes() for name in ("model", "range[0]")}
     until(lambda: attached() == [])
     return contents
@@ -65,7 +65,7 @@ def held_bytes() -> dict[str, bytes]:
 def test_memory_has_the_same_bytes_and_addresses_after_sleep_and_wake(held: Held, sim: Simulator) -> None:
     held("--access", "rw")
     generator = numpy.random.default_rng(7)
-    with hipplan.attach("w", access="rw", answer=False) as layout:
+    with hipplan.attach("w", access="rw") as layout:
         for name in ("model.a", "model.b"):
             layout.write(name, generator.random((512, 1024), dtype="f4"))
     until(lambda: attached() == [])
@@ -73,7 +73,7 @@ def test_memory_has_the_same_bytes_and_addresses_after_sleep_and_wake(held: Held
     for _ in range(2):
         assert (sleep(), wake()) == (0, 0)
         assert held_bytes() == before
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert layout.verify().mismatches() == []
         assert layout.lost == {}
     assert [generation["generation"] for generation in requests.status("w")["generations"]] == [1]
@@ -113,7 +113,7 @@ contents: {"written[0]": {value: 3, dtype: u8}, "on_host[0]": {value: 5, dtype: 
 """)
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
     assert (sleep(), wake()) == (0, 0)
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         for name, value in (("written[0]", 3), ("only_read[0]", 3), ("on_host[0]", 5)):
             assert set(layout.read(name).tobytes()) == {value}
     assert run(["down", "w", "--wait", "--quiet"]) == 0
@@ -143,7 +143,7 @@ def test_a_sleeping_holder_refuses_attach(held: Held, capfd: Any) -> None:
     assert run(["attach", "w", "--", "true"]) == 4
     assert "HP441" in capfd.readouterr().err
     assert wake() == 0
-    hipplan.attach("w", answer=False).close()
+    hipplan.attach("w").close()
 
 
 def test_sleep_while_asleep_and_wake_while_awake_do_nothing(held: Held, capfd: Any) -> None:
@@ -158,7 +158,7 @@ def test_sleep_while_asleep_and_wake_while_awake_do_nothing(held: Held, capfd: A
 
 def test_sleep_is_refused_while_a_process_is_attached(held: Held, sim: Simulator, capfd: Any) -> None:
     held()
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert sleep() == 4
         errors = capfd.readouterr().err
         assert "HP453" in errors
@@ -175,17 +175,17 @@ def test_a_process_attached_to_a_replaced_generation_does_not_prevent_sleep(
     held: Held, plan: Path, sim: Simulator
 ) -> None:
     held()
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
         assert (sleep(), wake()) == (0, 0)
         assert f32(layout, "model.a", sim) == {1.0}
-        with hipplan.attach("w", answer=False, addresses="any") as other:
+        with hipplan.attach("w", addresses="any") as other:
             assert f32(other, "model.a", sim) == {5.0}
 
 
 def test_while_sleep_waits_attach_is_refused(held: Held, sim: Simulator) -> None:
     held()
-    with hipplan.attach("w", answer=False):
+    with hipplan.attach("w"):
         waiting = command("sleep", "w", "--wait", "--quiet")
         until(lambda: state() == "sleeping")
         with pytest.raises(HeldError) as caught:
@@ -199,7 +199,7 @@ def test_while_sleep_waits_attach_is_refused(held: Held, sim: Simulator) -> None
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_sleep_that_waits_is_cancelled_by_an_interrupt(held: Held, number: signal.Signals) -> None:
     held()
-    with hipplan.attach("w", answer=False):
+    with hipplan.attach("w"):
         waiting = command("sleep", "w", "--wait")
         until(lambda: state() == "sleeping")
         waiting.send_signal(number)
@@ -230,7 +230,7 @@ def test_an_interrupted_sleep_or_wake_changes_nothing(
     assert requests.status("w")["asleep"] == before["asleep"]
     if verb == "wake":
         run_with_pause(pause, "wake")
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
     assert run(["down", "w", "--wait", "--quiet"]) == 0
     until(lambda: not about(plan))
@@ -288,7 +288,7 @@ def test_replace_of_a_sleeping_holder_wakes_it_with_the_new_memory_and_frees_the
     assert requests.status("w")["asleep"] == {"kept": "host", "bytes": SIZE}
     assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
     assert files(process, "hipplan-asleep") == []
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.a", sim) == {5.0}
 
 
@@ -347,7 +347,7 @@ def test_wake_after_keep_drop_refuses_a_changed_plan(held: Held, plan: Path, sim
         assert requests.status("w")["state"] == "asleep"
     plan.write_text(text)
     assert wake() == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
 
 

@@ -86,7 +86,7 @@ def may_write(layout: hipplan.Layout, name: str) -> bool:
 
 def test_each_object_has_the_rights_of_the_plan(up: Up, sim: Simulator) -> None:
     up()
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert rights(layout, "weights") == ["r", "r"]
         assert rights(layout, "cache") == ["rw", "r"]
         assert [rights(layout, f"mail[{number}]") for number in (0, 1)] == [["none", "r"], ["none", "rw"]]
@@ -97,7 +97,7 @@ def test_each_object_has_the_rights_of_the_plan(up: Up, sim: Simulator) -> None:
 
 def test_one_process_writes_and_another_reads_the_bytes(up: Up, sim: Simulator) -> None:
     up()
-    with hipplan.attach("w", answer=False) as writer, hipplan.attach("w", addresses="any", answer=False) as reader:
+    with hipplan.attach("w") as writer, hipplan.attach("w", addresses="any") as reader:
         writer.write("cache.k", numpy.arange(1 << 20, dtype="f4"))
         assert reader.read("cache.k").tolist() == [*range(1 << 20)]
         reader.fill("mail[1]", 9, dtype="u8")
@@ -106,7 +106,7 @@ def test_one_process_writes_and_another_reads_the_bytes(up: Up, sim: Simulator) 
 
 def test_a_refusal_names_the_object_and_has_a_hint(up: Up, sim: Simulator) -> None:
     up()
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         for write in (
             lambda: layout.fill("weights.w", 0.0),
             lambda: layout.write("weights.w", numpy.zeros(1024, "f4")),
@@ -121,13 +121,13 @@ def test_a_refusal_names_the_object_and_has_a_hint(up: Up, sim: Simulator) -> No
             assert error.why == "this process is attached to 'w', and may only read 'weights'"
             assert "attached: rw at 'weights' in the plan of 'w'" in error.hint
             assert "--access rw" in error.hint
-    with hipplan.attach("w", access="r", answer=False) as layout:
+    with hipplan.attach("w", access="r") as layout:
         assert 'attach without access="r"' in refusal(layout, "cache")[2]
 
 
 def test_access_r_makes_all_objects_read_only(up: Up, sim: Simulator) -> None:
     up()
-    with hipplan.attach("w", access="r", answer=False) as layout:
+    with hipplan.attach("w", access="r") as layout:
         assert not any(may_write(layout, name) for name in (*WRITABLE, "table"))
         layout.unseal("table")
         assert rights(layout, "table") == ["r", "none"]
@@ -144,17 +144,17 @@ def test_access_rw_is_refused_unless_the_holder_allows_it(up: Up, sim: Simulator
 
 def test_access_rw_makes_all_objects_writable_if_the_holder_allows_it(up: Up, sim: Simulator) -> None:
     up("--access", "rw")
-    with hipplan.attach("w", access="rw", answer=False) as layout:
+    with hipplan.attach("w", access="rw") as layout:
         assert all(may_write(layout, name) for name in WRITABLE)
         assert rights(layout, "weights") == ["rw", "r"]
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert {name: may_write(layout, name) for name in WRITABLE} == WRITABLE
         assert 'or attach(access="rw")' in refusal(layout, "weights")[2]
 
 
 def test_up_with_access_r_overrules_the_plan(up: Up, sim: Simulator, capsys: Any) -> None:
     up("--access", "r")
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert not any(may_write(layout, name) for name in WRITABLE)
         assert "without --access r" in refusal(layout, "cache")[2]
         assert requests.status("w")["attached"][0]["access"] == "r"
@@ -166,7 +166,7 @@ def test_up_with_access_r_overrules_the_plan(up: Up, sim: Simulator, capsys: Any
 
 def test_a_sealed_object_is_read_only_until_a_process_that_may_write_unseals_it(up: Up, sim: Simulator) -> None:
     up()
-    with hipplan.attach("w", answer=False) as layout, hipplan.attach("w", addresses="any", answer=False) as other:
+    with hipplan.attach("w") as layout, hipplan.attach("w", addresses="any") as other:
         assert rights(layout, "table") == ["r", "none"]
         assert "unseal" in refusal(layout, "table.t")[2]
         layout.unseal("table")
@@ -185,7 +185,7 @@ def test_ps_shows_what_attached_processes_may_write(up: Up, sim: Simulator, caps
     status = up()
     assert status["access"] == "plan"
     assert status["generations"][0]["writable"] == ["mail[1]", "cache", "table"]
-    with hipplan.attach("w", answer=False):
+    with hipplan.attach("w"):
         assert run(["ps", "--format", "json"]) == 0
         (holder,) = json.loads(capsys.readouterr().out)["holders"]
         assert [process["access"] for process in holder["attached"]] == ["plan"]
@@ -195,7 +195,7 @@ def test_ps_shows_what_attached_processes_may_write(up: Up, sim: Simulator, caps
 
 def test_ps_shows_r_for_a_process_that_may_write_nothing(up: Up, sim: Simulator) -> None:
     up(text=PLAN.replace("attached: rw", "attached: r"))
-    with hipplan.attach("w", answer=False):
+    with hipplan.attach("w"):
         status = requests.status("w")
     assert [process["access"] for process in status["attached"]] == ["r"]
     assert status["generations"][0]["writable"] == []
@@ -205,9 +205,9 @@ def test_a_replacement_has_the_rights_of_its_own_plan(up: Up, sim: Simulator, tm
     up()
     other = tmp_path / "other.yaml"
     other.write_text(PLAN.replace("attached: rw", "attached: r").replace("weights: {", "weights: {attached: rw, "))
-    with hipplan.attach("w", answer=False) as old:
+    with hipplan.attach("w") as old:
         assert run(["replace", "w", str(other), "--lose", "*", "--quiet"]) == 0
-        with hipplan.attach("w", addresses="any", answer=False) as new:
+        with hipplan.attach("w", addresses="any") as new:
             assert {name: may_write(old, name) for name in WRITABLE} == WRITABLE
             assert [name for name in WRITABLE if may_write(new, name)] == ["weights"]
 
@@ -215,7 +215,7 @@ def test_a_replacement_has_the_rights_of_its_own_plan(up: Up, sim: Simulator, tm
 def test_verify_reports_access_that_differs_from_the_plan(up: Up, sim: Simulator) -> None:
     """Write access is given or revoked by a driver call outside hipplan."""
     up()
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         for name, right in (("weights[0]", "rw"), ("cache[0]", "r")):
             meddling.set_access(layout, name, (0, right), (1, "r"))
         mismatches = {(check.name, check.desired, check.current) for check in layout.verify().mismatches()}

@@ -39,7 +39,7 @@ def logged(status: dict[str, Any]) -> str:
 def test_a_client_whose_request_met_a_bug_is_not_attached(broken: Start, method: str) -> None:
     status = broken(method)
     with pytest.raises(HipplanError, match=r"(?s)bug in hipplan.*KeyError: 'a bug for this test'") as caught:
-        hipplan.attach("w", answer=False)
+        hipplan.attach("w")
     assert (code(caught), caught.value.exit_code) == ("HP457", ExitCode.BUG)
     assert attached() == []
     assert "Traceback" in logged(status)

@@ -30,7 +30,7 @@ def test_what_a_process_may_have_written_is_not_replaced_unasked(
     plan.write_text(CACHE)
     held()
     assert run(["replace", "w", str(plan), "--quiet"]) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         layout.fill("model.a", 9)
     for asleep in (False, True):
         if asleep:
@@ -43,7 +43,7 @@ def test_what_a_process_may_have_written_is_not_replaced_unasked(
         assert "add --lose model" in errors
         assert generation() == 2
     assert run(["wake", "w", "--quiet"]) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.a", sim) == {9.0}
     assert run(["replace", "w", str(plan), "--lose", "mod*", "--quiet"]) == 0
     assert generation() == 3

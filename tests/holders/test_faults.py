@@ -17,11 +17,12 @@ import pytest
 import hipplan
 from hipplan.holders import generations
 from hipplan.holders.filler import HolderConnection, fill, program_to_hold, restore, save
-from hipplan.holders.generations import Backup
+from hipplan.holders.generations import SavedBytes
 from hipplan.language.loader import load
 from hipplan.layout.assembly import Target
 from hipplan.machines.runtimes import choose
-from hipplan.processes.packets import Connection, Gone, Late, Received
+from hipplan.processes.connections import Connection, Late
+from hipplan.processes.packets import Gone, Received
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
 from tests.faults.harness import (
@@ -117,20 +118,20 @@ class Save(Phase):
         self.program = self.held.message["made"]["program"]
         self.size = self.held.message["made"]["size"]
 
-    def begin(self) -> tuple[HolderEnd, Backup]:
-        backup = Backup("host", self.size)
+    def begin(self) -> tuple[HolderEnd, SavedBytes]:
+        backup = SavedBytes("host", self.size)
         request = {"task": "save", "program": self.program}
         return HolderEnd(request, [*self.held.descriptors, *backup.descriptors], keeps=True), backup
 
-    def act(self, state: tuple[HolderEnd, Backup]) -> None:
+    def act(self, state: tuple[HolderEnd, SavedBytes]) -> None:
         save(choose("sim"), state[0].filler, on_bytes=_ignored, on_progress=_ignored)
 
-    def check(self, state: tuple[HolderEnd, Backup], error: Any, call: str, code: str, lasting: bool) -> None:
+    def check(self, state: tuple[HolderEnd, SavedBytes], error: Any, call: str, code: str, lasting: bool) -> None:
         if error is None:
             a, b = struct.pack("f", 1) * 2**19, struct.pack("f", 2.5) * 2**19
             assert sorted(_chunks(state[1])) == sorted([a, b, b"\7" * 2**21])
 
-    def end(self, state: tuple[HolderEnd, Backup]) -> None:
+    def end(self, state: tuple[HolderEnd, SavedBytes]) -> None:
         state[0].close()
         assert state[0].result.message in ({}, {"saved": self.size})
         state[1].close()
@@ -140,7 +141,7 @@ class Save(Phase):
         self.held.close()
 
 
-def _chunks(backup: Backup) -> list[bytes]:
+def _chunks(backup: SavedBytes) -> list[bytes]:
     """The bytes of each allocation, which follow one another in the files."""
     assert len(backup.descriptors) > 1
     contents = b"".join(os.pread(file, os.fstat(file).st_size, 0) for file in backup.descriptors)
@@ -162,17 +163,17 @@ class Restore(Save):
         self.held.close()
         self.before = _chunks(self.backup)
 
-    def begin(self) -> tuple[HolderEnd, Backup]:
+    def begin(self) -> tuple[HolderEnd, SavedBytes]:
         request = {"task": "restore", "program": self.program, "beside": {}}
         return HolderEnd(request, self.backup.descriptors, keeps=True), self.backup
 
-    def act(self, state: tuple[HolderEnd, Backup]) -> None:
+    def act(self, state: tuple[HolderEnd, SavedBytes]) -> None:
         restore(choose("sim"), state[0].filler, on_bytes=_ignored, on_progress=_ignored)
 
-    def check(self, state: tuple[HolderEnd, Backup], error: Any, call: str, code: str, lasting: bool) -> None:
+    def check(self, state: tuple[HolderEnd, SavedBytes], error: Any, call: str, code: str, lasting: bool) -> None:
         assert _chunks(self.backup) == self.before
 
-    def end(self, state: tuple[HolderEnd, Backup]) -> None:
+    def end(self, state: tuple[HolderEnd, SavedBytes]) -> None:
         state[0].close()
         assert len(state[0].result.descriptors) == (3 if state[0].result.message else 0)
         state[0].result.close()
@@ -190,7 +191,7 @@ class Attach(Phase):
         return []
 
     def act(self, state: list[hipplan.Layout]) -> None:
-        state.append(hipplan.attach("w", answer=False))
+        state.append(hipplan.attach("w"))
 
     def end(self, state: list[hipplan.Layout]) -> None:
         for layout in state:
@@ -203,7 +204,7 @@ class Detach(Phase):
     name = "detach"  # type: ignore[assignment]
 
     def begin(self) -> hipplan.Layout:
-        return hipplan.attach("w", answer=False)
+        return hipplan.attach("w")
 
     def act(self, state: hipplan.Layout) -> None:
         state.close()

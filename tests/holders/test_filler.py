@@ -11,7 +11,7 @@ from hipplan.errors import HeldError, PlanError
 from hipplan.holders import filler
 from hipplan.holders.filler import HolderConnection
 from hipplan.processes import packets
-from tests.unit.test_mesh import Packet, head, send
+from tests.unit.test_links import Packet, head, send
 
 
 @pytest.fixture

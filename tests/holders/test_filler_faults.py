@@ -80,7 +80,7 @@ def test_each_driver_call_of_a_filler_fails(
     assert unheard <= points[phase] // 2
     faults(path)
     assert quietly("wake", path) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
@@ -96,7 +96,7 @@ def test_a_clock_that_jumps_ends_no_request(path: Path, monkeypatch: pytest.Monk
     points["clocks of holders that jump"] += 1
     with jumping_clock():
         assert run(["up", str(path), "--name", "w", "--quiet"]) == 0
-        with hipplan.attach("w", answer=False) as layout:
+        with hipplan.attach("w") as layout:
             assert f32(layout, "model.b", sim) == {2.5}
             assert layout.verify().mismatches() == []
         until(lambda: requests.status("w")["attached"] == [])
@@ -104,7 +104,7 @@ def test_a_clock_that_jumps_ends_no_request(path: Path, monkeypatch: pytest.Monk
             assert quietly(verb, path) == 0
         with contextlib.ExitStack() as attached:
             for _ in range(3):
-                attached.enter_context(hipplan.attach("w", answer=False, addresses="any"))
+                attached.enter_context(hipplan.attach("w", addresses="any"))
                 assert quietly("replace", path) == 0
             order = [client["generation"] for client in requests.status("w")["attached"]]
             assert order == [1, 2, 3]  # as they came

@@ -54,7 +54,7 @@ def test_an_attached_layout_has_the_same_names_addresses_and_bytes(
     held: Held, sim: Simulator, plan: Path, tmp_path: Path
 ) -> None:
     held("--var", "value=3")
-    hipplan.attach("w").close()  # from now on a thread of this process answers `hipplan verify`
+    hipplan.attach("w").close()  # what a process opens only once is open from now on
     opened = descriptors(but="hipsim")
     program = hipplan.compile(hipplan.load(plan), "sim-2")
     with hipplan.attach("w") as layout:
@@ -329,9 +329,12 @@ def test_ps_shows_what_is_held(held: Held, capsys: Any) -> None:
     assert status["log"] in printed
 
 
-def test_verify_works_for_holders_and_attached_processes(held: Held, capsys: Any) -> None:
+def test_verify_works_for_holders_and_attached_processes(held: Held, folder: Path, capsys: Any) -> None:
     process = held()["pid"]
-    script = "import hipplan, sys; layout = hipplan.attach('w'); print('ready', flush=True); sys.stdin.read()"
+    assert [path.name for path in (folder / "hipplan").iterdir() if path.is_socket()] == ["held-w"]  # for all requests
+    script = (
+        "import hipplan, sys; layout = hipplan.attach('w', answer=True); print('ready', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as client:
@@ -376,7 +379,7 @@ reservations:
 regions: {{model: {{device: gpu.0, size: 2MiB}}}}
 """)
     assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert layout["fixed"].address == base
         assert layout["model"].address not in (None, base)
     assert run(["down", "w", "--wait", "--quiet"]) == 0
@@ -391,7 +394,7 @@ def test_a_holder_has_the_addresses_of_a_lock(
     arguments = ["lock", str(plan), "--runtime", "sim", "--address-base", "0x6c0000000000", "-o", str(lock), "--quiet"]
     assert run(arguments) == 0
     assert run(["up", str(plan), "--name", "w", "--quiet", "--locked", str(lock)]) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert layout["range"].address == 0x6C0000000000
     assert run(["replace", "w", str(plan), "--locked", str(lock), "--var", "value=2"]) == 2
     assert "HP320" in capfd.readouterr().err
@@ -401,7 +404,7 @@ def test_a_holder_has_the_addresses_of_a_lock(
 def test_sealed_memory_is_read_only_for_writers_until_they_unseal_it(folder: Path, plan: Path, sim: Simulator) -> None:
     plan.write_text(plan.read_text().replace("    chunk: 2MiB\n", "    chunk: 2MiB\n    seal: true\n"))
     assert run(["up", str(plan), "--name", "w", "--quiet", "--access", "rw"]) == 0
-    with hipplan.attach("w", access="rw", answer=False) as layout:
+    with hipplan.attach("w", access="rw") as layout:
         with pytest.raises(ApplyError) as caught:
             layout.fill("model.a", 0.0)
         assert "sealed" in str(caught.value)
@@ -432,7 +435,7 @@ def test_devices_are_identified_by_their_uuids(held: Held, visible: str, printed
 
 def test_attached_ranges_have_the_sizes_of_the_plan(held: Held, sim: Simulator) -> None:
     held()
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert (layout["range"].size, layout["model"].size) == (8 << 20, 4 << 20)
 
 

@@ -18,10 +18,11 @@ from hipplan.errors import HeldError, HipplanError
 from hipplan.files import strict_json
 from hipplan.holders import clients, names, requests
 from hipplan.holders.attaching import attach
+from hipplan.processes import verifying
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
 from tests.holders.test_holders import attached, code, f32, until
-from tests.unit.test_mesh import HEAD, Packet, head, send
+from tests.unit.test_links import HEAD, Packet, head, send, text
 
 WAIT_S = 60.0
 NUMBER = 7
@@ -60,11 +61,6 @@ def is_closed(connection: socket.socket) -> bool:
     except ConnectionError:
         pass
     return True
-
-
-def text(message: Any) -> list[Packet]:
-    encoded = strict_json.dumps(message).encode()
-    return [head(len(encoded)), b"J" + encoded]
 
 
 INVALID: list[Sequence[Packet]] = [
@@ -300,7 +296,7 @@ def test_attach_raises_for_an_invalid_answer_and_maps_nothing(
     opened = descriptors(but="hipsim")
     false_holder(packets)
     with pytest.raises(HipplanError) as caught:
-        attach("w", answer=False, runtime="sim" if expected != "HP454" else None)
+        attach("w", runtime="sim" if expected != "HP454" else None)
     assert code(caught) == expected
     until(lambda: descriptors(but="hipsim") == opened)  # the false holder is a thread of this process
     assert sim.alive() == set()
@@ -314,5 +310,28 @@ def test_attach_raises_for_missing_descriptors(
     assert isinstance(encoded, bytes)
     false_holder([b"H" + HEAD.pack(len(encoded) - 1, 0), encoded])
     with pytest.raises(HeldError) as caught:
-        attach("w", answer=False)
+        attach("w")
     assert code(caught) == "HP455"
+
+
+REFUSED = {"code": "HP452", "summary": "the holder 'w' does not understand this request", "why": "", "hint": ""}
+
+
+@pytest.mark.parametrize(
+    ("packets", "why"),
+    [
+        (text({"refused": REFUSED}), "another version of hipplan"),
+        (text({"status": {}}), "another version of hipplan"),
+        ([head(verifying.ANSWER_BYTES + 1)], "the message is too long"),
+        ([head(2, 1), b"J{}", (b"F", 1)], "the message is too long"),
+        ([b"closed"], "it has ended"),
+    ],
+    ids=["refuses", "answers something else", "too long", "with a file", "ends"],
+)
+def test_verify_reports_a_holder_that_does_not_answer_it(
+    false_holder: Callable[[Sequence[Packet]], None], packets: Sequence[Packet], why: str
+) -> None:
+    false_holder(packets)
+    (answer,) = verifying.processes_with_layouts()
+    assert answer["process"] == os.getpid()  # by the kernel
+    assert why in answer["error"]

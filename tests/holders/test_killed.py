@@ -106,7 +106,7 @@ def test_the_old_memory_stays_if_the_filler_of_a_replace_is_killed(
         assert code == 4
         assert "signal 9" in errors
         until(lambda: len([*Path(f"/proc/{process}/fd").iterdir()]) <= opened)
-        with hipplan.attach("w", answer=False) as layout:
+        with hipplan.attach("w") as layout:
             assert f32(layout, "model.b", sim) == {2.5}
             assert layout.lost == {}
     assert 5 < number < MOST - 1
@@ -138,7 +138,7 @@ def test_sleep_or_wake_changes_nothing_if_the_filler_is_killed(
     assert 2 < number < MOST - 1
     (path.parent / "kill").write_text("")
     assert run(["wake", "w", "--quiet"]) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
     assert run(["down", "w", "--wait", "--quiet"]) == 0
 
@@ -180,7 +180,7 @@ def test_attach_succeeds_or_fails_completely_if_the_holder_is_killed(
         (path.parent / "kill").write_text(f"holder:{number}")
         os.kill(process, signal.SIGUSR1)
         try:
-            with hipplan.attach("w", answer=False) as layout:
+            with hipplan.attach("w") as layout:
                 assert f32(layout, "model.b", sim) == {2.5}
                 os.kill(process, signal.SIGKILL)
                 until(lambda: layout.lost == {"w": "ended"})

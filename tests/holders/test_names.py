@@ -43,7 +43,7 @@ def test_a_holder_whose_files_are_removed_is_found_and_keeps_its_name(
     assert (exit_code, [holder["pid"] for holder in document["holders"]]) == (0, [process])
     assert run(["up", str(plan), "--name", "w"]) == 4
     assert "HP451" in capfd.readouterr().err
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert f32(layout, "model.b", sim) == {2.5}
     foreign = folder / "hipplan" / "held-w.log"
     foreign.parent.mkdir(0o700)

@@ -25,7 +25,7 @@ def test_a_replacement_is_as_large(held: Held, plan: Path, sim: Simulator) -> No
     plan.write_text(PLAN)
     held()
     assert run(["replace", "w", str(plan), "--var", "value=2", "--quiet"]) == 0
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         assert layout["kv"].size == 8 * 2**20
         assert set(layout.read("kv.t").tolist()) == {2.0}
 

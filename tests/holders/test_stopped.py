@@ -17,16 +17,15 @@ import hipplan
 from hipplan.cli.main import run
 from hipplan.errors import HeldError
 from hipplan.holders import guard, names, requests
-from hipplan.processes import process
+from hipplan.processes import process, verifying
 from hipplan.processes.packets import SIGN
 from hipplan.processes.process import Process, is_ending, is_stopped, start_time
 from tests.conftest import Simulator
 from tests.holders.test_holders import WAIT_S, Held, code, f32, until
-from tests.holders.test_hostile import text
 from tests.holders.test_interrupts import command, state
 from tests.holders.test_killed import about
 from tests.pauses import Pause
-from tests.unit.test_mesh import send
+from tests.unit.test_links import send, text
 
 SHORT = ["--timeout", "0.1"]
 """A stopped holder gives no sign of life, however long the wait is."""
@@ -87,7 +86,7 @@ def test_a_task_whose_client_gives_up_while_the_holder_is_stopped_changes_nothin
 
 def test_a_client_that_waits_gets_signs_of_life(held: Held, sim: Simulator) -> None:
     held()
-    with hipplan.attach("w", answer=False):
+    with hipplan.attach("w"):
         connection = names.connect("w")
         connection.link.setblocking(True)
         connection.link.settimeout(60)
@@ -109,6 +108,14 @@ def test_ps_and_attach_report_a_stopped_holder(held: Held, capfd: pytest.Capture
         assert code(caught) == "HP455"
 
 
+def test_verify_lists_a_stopped_holder_as_one_that_does_not_answer(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "LIST_S", 0.3)
+    number = held()["pid"]
+    with stopped(number):
+        (answer,) = verifying.processes_with_layouts()
+    assert (answer["process"], answer["error"]) == (number, "it did not answer within 0.3 s")
+
+
 def force(capfd: pytest.CaptureFixture[str], number: int) -> None:
     """End a stopped holder."""
     capfd.readouterr()
@@ -122,7 +129,7 @@ def test_down_with_force_kills_a_stopped_holder_and_attached_processes_keep_thei
     held: Held, plan: Path, sim: Simulator, capfd: pytest.CaptureFixture[str]
 ) -> None:
     number = held()["pid"]
-    with hipplan.attach("w", answer=False) as layout:
+    with hipplan.attach("w") as layout:
         os.kill(number, signal.SIGSTOP)
         force(capfd, number)
         assert layout.lost == {"w": "ended"}

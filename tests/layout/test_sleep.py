@@ -515,13 +515,13 @@ def test_a_sleeping_program_is_written_and_read(layout: Layout) -> None:
 
 
 def test_a_sleeping_layout_answers_and_is_shown(layout: Layout) -> None:
-    from hipplan.processes.verifying import answer, hold
+    from hipplan.processes.answering import allow_verify, answer
     from hipplan.show.render import resources_table, verified_text
     from hipplan.show.render_json import layout_json
 
-    hold(layout)
+    allow_verify(layout)
     layout.sleep("weights")
-    (reply,) = (one for one in answer({"ask": "verify"})["layouts"] if one["plan"] == layout.program.name)
+    (reply,) = (one for one in answer({"want": "verify"})["layouts"] if one["plan"] == layout.program.name)
     assert (reply["differ"], reply["asleep"]) == (0, {"weights": "host"})
     shown_text = verified_text({"process": 1, "layouts": [reply]})
     assert "(process 1; weights sleeps): all" in shown_text

@@ -14,7 +14,7 @@ import pytest
 from hipplan.machines import provenance
 from hipplan.machines.elf import build_id
 from hipplan.machines.machine import Machine, MachineDevice
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.provenance import repository
 from hipplan.machines.provenance.reading import Reading
 
@@ -26,12 +26,12 @@ def machine(runtime: str) -> Machine:
     return Machine(name="m", hip_version="7.2.0", runtime=runtime, devices=[device])
 
 
-def made(root: Path, files: dict[str, object]) -> Place:
+def made(root: Path, files: dict[str, object]) -> System:
     for path, text in files.items():
         file = root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
-    return Place(root, {"HSA_XNACK": "1", "HOME": "/root", "HIP_PATH": "/opt/rocm"}, {})
+    return System(root, {"HSA_XNACK": "1", "HOME": "/root", "HIP_PATH": "/opt/rocm"}, {})
 
 
 def test_the_files_of_amds_driver_are_read(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_files_of_amds_driver_are_read(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_null_with_a_reason(tmp_path: Path) -> None:
-    facts = provenance.collect(None, machine("amd"), place=Place(tmp_path, {}, {}))
+    facts = provenance.collect(None, machine("amd"), place=System(tmp_path, {}, {}))
     null = {key for key, value in facts.items() if value is None}
 
     assert null == {"runtime", "system", "governors", "numa", "numa_balancing", "huge_pages"} | (
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_is_null_with_a_reason(tmp_path: Path) -> None:
 
 def test_without_nvidias_package_the_sensors_are_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    facts = provenance.collect(None, machine("cuda"), place=Place(tmp_path, {}, {}))
+    facts = provenance.collect(None, machine("cuda"), place=System(tmp_path, {}, {}))
 
     assert facts["gpus"][0]["sensors"] is None
     assert facts["unread"]["gpus.0.sensors"].startswith("ModuleNotFoundError: ")
@@ -99,7 +99,7 @@ def test_nvml_is_asked_by_the_address_of_the_device(tmp_path: Path, monkeypatch:
     nvml.nvmlDeviceGetVbiosVersion = lambda handle: "96.00"
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
-    (gpu,) = provenance.collect(None, machine("cuda"), place=Place(tmp_path, {}, {}))["gpus"]
+    (gpu,) = provenance.collect(None, machine("cuda"), place=System(tmp_path, {}, {}))["gpus"]
     assert gpu["sensors"] == {
         "clock_mhz": 1980, "memory_clock_mhz": 3201, "power_limit_w": None, "temperature_c": 33,
         "firmware": {"vbios": "96.00"}, "unread": {"power_limit_w": "Not Supported"},
@@ -110,7 +110,7 @@ def test_nvml_is_asked_by_the_address_of_the_device(tmp_path: Path, monkeypatch:
 def test_amds_library_over_the_stand_in_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
     runtime = {"path": "/opt/rocm/lib/libamdhip64.so.7", "version": "7.2", "driver_version": "7.2"}
     kinds = [
-        provenance.collect(runtime, machine("amd"), place=Place(tmp_path, environ, {}))["runtime"]["kind"]
+        provenance.collect(runtime, machine("amd"), place=System(tmp_path, environ, {}))["runtime"]["kind"]
         for environ in ({}, {"KFDSIM_MACHINE": "x"})
     ]
 

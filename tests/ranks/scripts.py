@@ -195,7 +195,7 @@ def _places(layout: Any) -> list[int]:
 def _again(layout: Any) -> Any:
     """The same plan once more, by all ranks."""
     group = layout._holding.ranks.group
-    return hipplan.apply(_plan(), runtime="sim", group=group, timeout=WAIT_S, answer=False)
+    return hipplan.apply(_plan(), runtime="sim", group=group, timeout=WAIT_S)
 
 
 def _plan() -> Any:
@@ -210,7 +210,7 @@ def _taken(*addresses: int) -> Any:
     ranges = {
         f"r{n}": {"address": address, "address_policy": "exact", "size": "2MiB"} for n, address in enumerate(addresses)
     }
-    return hipplan.apply({"hipplan": 1, "reservations": ranges}, runtime="sim", answer=False)
+    return hipplan.apply({"hipplan": 1, "reservations": ranges}, runtime="sim")
 
 
 def _proposed(layout: Any, number: int = 0) -> int:
@@ -398,7 +398,7 @@ def update_beside_others(layout: Any, sim: Any) -> str:
     """The simulator of a rank has only its own memory, so this one takes as much as the other rank does."""
     size = layout["heap"].size
     taken = {"hipplan": 1, "buffers": {"b": {"kind": "device", "size": size}}}
-    with hipplan.apply(taken, runtime="sim", answer=False):
+    with hipplan.apply(taken, runtime="sim"):
         heap = {"size": size, "map": {"ranks": "node"}}
         more = {"size": "2MiB", "map": {"ranks": "node"}}
         return str(layout.update({"hipplan": 1, "ranks": {}, "regions": {"heap": heap, "more": more}}))

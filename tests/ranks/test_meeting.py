@@ -79,14 +79,14 @@ def both(
     programs: list[Program] = [ranks.own(rank) for rank in range(2)]
     outcomes: dict[int, Any] = {}
     meetings = [Meeting(Call(hipplan.Rank(rank=rank, ranks=2), (1 - rank,), outcomes)) for rank in range(2)]
-    doors: list[Mapping[str, Any]] = [
+    sockets: list[Mapping[str, Any]] = [
         meeting.begin(program) for meeting, program in zip(meetings, programs, strict=True)
     ]
-    doors[0] = {**doors[0], **(sends or {})}
+    sockets[0] = {**sockets[0], **(sends or {})}
 
     def work(rank: int) -> None:
         try:
-            program = meetings[rank].joined(doors, None, programs[rank], runtime)
+            program = meetings[rank].joined(sockets, None, programs[rank], runtime)
             imports = [step for step in program.steps if isinstance(step, ImportAllocation)]
             if rank == 1 and wants is not None:
                 imports = [replace(step, **wants) for step in imports]
@@ -127,10 +127,10 @@ def test_a_bug_while_memory_is_shared_is_raised_as_it_is(bug: Exception) -> None
 @pytest.mark.parametrize(
     ("sends", "expected"),
     [
-        ({"door": None}, GroupError),
+        ({"socket": None}, GroupError),
         ({"nonce": 7}, GroupError),
-        ({"door": "\ud800"}, GroupError),
-        ({"door": "x"}, Ended),
+        ({"socket": "\ud800"}, GroupError),
+        ({"socket": "x"}, Ended),
     ],
     ids=repr,
 )

@@ -15,7 +15,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import GroupError
-from hipplan.ranks.agreement import Agreement, Ranks
+from hipplan.ranks.agreement import Agreement, LayoutRanks
 from tests.conftest import WHOLE, not_under_tsan
 from tests.faults.counting import each
 from tests.ranks.workers import Outcome, Task, Workers, patiently
@@ -280,7 +280,7 @@ def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
 
 def test_a_rank_that_waits_itself_is_not_reported_as_missing(folder: Any) -> None:
     place = folder()
-    waiting, other = (Agreement(Ranks(hipplan.group(place, rank, 3), 1.0), "apply") for rank in (1, 2))
+    waiting, other = (Agreement(LayoutRanks(hipplan.group(place, rank, 3), 1.0), "apply") for rank in (1, 2))
     waiting._first(waiting._key("late.1"), waiting._written({}), time.monotonic() + 1)
     with pytest.raises(GroupError, match=r"rank 0 did not answer within 1 s(.|\n)*rank 2 waited for it"):
         other.ended_by_others([0, 1])

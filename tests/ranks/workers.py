@@ -206,7 +206,7 @@ def _done(task: Task) -> Outcome:
     outcome = Outcome("")
     try:
         for _ in range(task.calls):
-            with hipplan.apply(task.plan, runtime="sim", group=group, timeout=task.timeout, answer=False) as layout:
+            with hipplan.apply(task.plan, runtime="sim", group=group, timeout=task.timeout) as layout:
                 outcome.result = "committed"
                 outcome.alive = len(sim.alive())
                 outcome.driver_calls = sim.runtime.calls_counted()

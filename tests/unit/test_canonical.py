@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hipplan.errors import PlanError
 from hipplan.language import canonical as canonical_module
 from hipplan.language.canonical import canonical
-from hipplan.language.model.places import Place
+from hipplan.language.model.places import KindOfPlace
 from hipplan.language.source import load_yaml
 from tests.conftest import ROOT, WHOLE
 
@@ -152,8 +152,8 @@ def test_a_comment_below_a_line_is_not_put_into_it() -> None:
 def test_what_stands_at_a_kind_of_place_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans for models have tens of thousands of tensors."""
     asked: list[object] = []
-    fields = Place.fields
-    monkeypatch.setattr(Place, "fields", lambda place, kind: asked.append(place) or fields(place, kind))
+    fields = KindOfPlace.fields
+    monkeypatch.setattr(KindOfPlace, "fields", lambda place, kind: asked.append(place) or fields(place, kind))
     canonical_module._numbered.cache_clear()
     tensors = "".join(f"      t{number}: {{shape: [{number + 1}], dtype: f32}}\n" for number in range(100))
     text = formatted(f"hipplan: 1\nregions:\n  r:\n    device: gpu.0\n    tensors:\n{tensors}")

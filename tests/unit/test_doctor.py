@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hipplan.machines.doctor.asking import Answer, ask
+from hipplan.machines.doctor.asking import RuntimeAnswer, ask
 from hipplan.machines.doctor.examine import examine
-from hipplan.machines.doctor.report import Finding, Report
+from hipplan.machines.doctor.report import DoctorReport, Finding
 from hipplan.machines.doctor.variables import VARIABLES
 from hipplan.machines.machine import Link, Machine, MachineDevice
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.profiles import load_machine
 from hipplan.machines.simulator import library_path
 
@@ -36,7 +36,7 @@ class Box:
         self.root = root
         self.environ: dict[str, str] = {}
         self.limits = dict(UNLIMITED)
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, RuntimeAnswer] = {}
         self.asked: list[str] = []
         self.file("/proc/sys/vm/max_map_count", "1048576\n")
 
@@ -62,7 +62,7 @@ class Box:
         return self.answered(machine)
 
     def answered(self, machine: Machine, family: str = "amd") -> Machine:
-        self.answers[family] = Answer(
+        self.answers[family] = RuntimeAnswer(
             machine, {"path": "lib", "version": str(machine.hip_version), "driver_version": "1"}
         )
         return machine
@@ -72,12 +72,12 @@ class Box:
         file.write_bytes(start if start is not None else library_path().read_bytes())
         return file
 
-    def report(self, only: str | None = None) -> Report:
-        def asked(family: str) -> Answer:
+    def report(self, only: str | None = None) -> DoctorReport:
+        def asked(family: str) -> RuntimeAnswer:
             self.asked.append(family)
-            return self.answers.get(family, Answer(summary="nothing there"))
+            return self.answers.get(family, RuntimeAnswer(summary="nothing there"))
 
-        return examine(Place(self.root, self.environ, self.limits), asked, only, packages={})
+        return examine(System(self.root, self.environ, self.limits), asked, only, packages={})
 
     def topics(self) -> dict[str, Finding]:
         return {finding.topic: finding for finding in self.report().findings}
@@ -284,7 +284,7 @@ def test_every_copy_of_a_library_is_found_once(box: Box) -> None:
 
 def test_a_library_without_a_gpu_is_no_error(box: Box) -> None:
     box.library("/opt/rocm/lib/libamdhip64.so.7")
-    box.answers["amd"] = Answer(summary="no AMD device was found", hint="look at the driver")
+    box.answers["amd"] = RuntimeAnswer(summary="no AMD device was found", hint="look at the driver")
 
     assert box.topics()["runtime.amd"].level == "note"
     assert box.report("amd").of("error")[0].topic == "runtime.amd"
@@ -292,7 +292,7 @@ def test_a_library_without_a_gpu_is_no_error(box: Box) -> None:
 
 def test_a_driver_that_breaks_is_an_error_in_any_case(box: Box) -> None:
     box.library("/opt/rocm/lib/libamdhip64.so.7")
-    box.answers["amd"] = Answer(summary="the amd driver did not answer within 30 s", hint="x", is_broken=True)
+    box.answers["amd"] = RuntimeAnswer(summary="the amd driver did not answer within 30 s", hint="x", is_broken=True)
 
     assert box.topics()["runtime.amd"].level == "error"
 

@@ -8,7 +8,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, HeldError
-from hipplan.holders.generations import Backup, file_sizes
+from hipplan.holders.generations import SavedBytes, file_sizes
 from hipplan.machines.profiles import load_machine
 from hipplan.program import held, held_bytes, steps
 from hipplan.program.content_steps import LoadFiles, Save
@@ -117,7 +117,7 @@ def test_a_backup_is_freed_with_and_without_threads(threads: bool, monkeypatch: 
 
     if not threads:
         monkeypatch.setattr(threading.Thread, "start", no_more)
-    before, backup = descriptors(), Backup("host", 1 << 30)
+    before, backup = descriptors(), SavedBytes("host", 1 << 30)
     assert descriptors() == before + 16
     backup.close()
     assert descriptors() == before

@@ -12,7 +12,7 @@ from hipplan.errors import MachineError
 from hipplan.language.loader import LoadedPlan
 from hipplan.machines import host
 from hipplan.machines.machine import Limits, Machine, NumaNode
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.profiles import load_machine
 from hipplan.program import huge_pages, steps
 from hipplan.program.compiler import compile_change
@@ -25,7 +25,7 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.place = Place(root, {}, {})
+        self.place = System(root, {}, {})
 
     def file(self, path: str, text: object = "") -> None:
         file = self.root / path.lstrip("/")
@@ -94,7 +94,7 @@ def test_the_nodes_are_those_with_memory_that_the_process_may_use(box: Host) -> 
 
 def test_this_host_says_what_it_has() -> None:
     """As the kernel of this machine writes its files."""
-    place = Place(Path("/"), {}, {})
+    place = System(Path("/"), {}, {})
     for known in host.numa_nodes(place):
         assert (place.root / f"sys/devices/system/node/node{known.node}").is_dir()
     assert set(host.huge_pages(place)) <= {"2MiB", "1GiB"}

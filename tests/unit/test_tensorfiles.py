@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from hipplan.files import tensorfiles
 from hipplan.files.dtypes import DTYPES
-from hipplan.files.tensorfiles import Entry, FileProblem, Files, Wanted, open_file
+from hipplan.files.tensorfiles import ArrayInFile, FileProblem, Files, Wanted, open_file
 
 
-def entries_of(path: Path) -> dict[str, Entry]:
+def entries_of(path: Path) -> dict[str, ArrayInFile]:
     file = open_file(str(path))
     os.close(file.descriptor)
     return dict(file.entries)

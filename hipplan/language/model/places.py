@@ -20,7 +20,7 @@ def _flat(annotation: Any) -> list[Any]:
     return [part for inner in get_args(annotation) for part in _flat(inner)]
 
 
-class Place:
+class KindOfPlace:
     """A kind of place in a document, such as that of any tensor. Places below it are computed once."""
 
     def __init__(self, annotation: Any) -> None:
@@ -32,16 +32,16 @@ class Place:
         self.chosen = any(map(kinds_of, self.models))
         """Whether the key `kind` chooses the model."""
         entries = [get_args(part)[-1] for part in branches if get_origin(part) in (dict, list)]
-        self._entry = Place(entries[0]) if entries else None
-        self._keys: dict[str, Place] = {}
+        self._entry = KindOfPlace(entries[0]) if entries else None
+        self._keys: dict[str, KindOfPlace] = {}
 
-    def below(self, step: Hashable) -> Place:
+    def below(self, step: Hashable) -> KindOfPlace:
         """The place of a key of the models, or else of an entry of the mapping or list."""
         for model in self.models:
             if step in (fields := fields_of(model)):
                 key = str(step)
                 if key not in self._keys:
-                    self._keys[key] = Place(fields[key].annotation)
+                    self._keys[key] = KindOfPlace(fields[key].annotation)
                 return self._keys[key]
         return self._entry or _NOWHERE
 
@@ -64,17 +64,17 @@ def kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
     return get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
 
 
-_NOWHERE = Place(None)
+_NOWHERE = KindOfPlace(None)
 """The place below an unknown key and below names: keys there are the plan's own."""
 
 
 @cache
-def place_of(model: type[BaseModel]) -> Place:
+def place_of(model: type[BaseModel]) -> KindOfPlace:
     """The place of a whole document."""
-    return Place(model)
+    return KindOfPlace(model)
 
 
-def place_at(model: type[BaseModel], path: Path) -> Place:
+def place_at(model: type[BaseModel], path: Path) -> KindOfPlace:
     """The place of a path in a document."""
     place = place_of(model)
     for step in path:

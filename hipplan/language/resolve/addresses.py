@@ -18,7 +18,7 @@ class _Range(NamedTuple):
     size: int
     """In bytes of addresses, with what its alignment may take."""
     path: Path
-    """Of the key that decides the size."""
+    """The path of the key that decides the size."""
 
 
 def check_addresses(

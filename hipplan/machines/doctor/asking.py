@@ -20,7 +20,7 @@ _KILLED_S = 2.0
 _MOST_BYTES = 2**22
 
 
-class Answer(NamedTuple):
+class RuntimeAnswer(NamedTuple):
     """The result of querying one runtime."""
 
     machine: Machine | None = None
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     """The runtime crashed or did not answer."""
 
 
-def ask(kind: str, timeout_s: float = TIMEOUT_S, environ: Mapping[str, str] | None = None) -> Answer:
+def ask(kind: str, timeout_s: float = TIMEOUT_S, environ: Mapping[str, str] | None = None) -> RuntimeAnswer:
     """Query a runtime. kind: amd or cuda."""
     command = [sys.executable, "-m", "hipplan.machines.doctor.asked", kind]
     package = str(Path(__file__).parents[3])
@@ -62,19 +62,19 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.stdout.close()
 
 
-def _silent(kind: str, timeout_s: float) -> Answer:
+def _silent(kind: str, timeout_s: float) -> RuntimeAnswer:
     hint = "look at dmesg; another process may hold the GPU, or it needs a reset"
-    return Answer(summary=f"the {kind} driver did not answer within {timeout_s:g} s", hint=hint, is_broken=True)
+    return RuntimeAnswer(summary=f"the {kind} driver did not answer within {timeout_s:g} s", hint=hint, is_broken=True)
 
 
-def _read(kind: str, output: str, code: int) -> Answer:
+def _read(kind: str, output: str, code: int) -> RuntimeAnswer:
     line = next((line for line in reversed(output.splitlines()) if line.startswith(SIGN)), None)
     if line is None:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         summary = f"the {kind} driver ended the process that asked it ({how})"
         hint = f"look at `{sys.executable} -m hipplan.machines.doctor.asked {kind}`, and at dmesg"
-        return Answer(summary=summary, hint=hint, is_broken=True)
+        return RuntimeAnswer(summary=summary, hint=hint, is_broken=True)
     data: dict[str, Any] = strict_json.loads(line.removeprefix(SIGN))
     if "refused" in data:
-        return Answer(**data["refused"])
-    return Answer(Machine.model_validate(data["machine"]), data["runtime"])
+        return RuntimeAnswer(**data["refused"])
+    return RuntimeAnswer(Machine.model_validate(data["machine"]), data["runtime"])

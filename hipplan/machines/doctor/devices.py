@@ -10,14 +10,14 @@ from hipplan.machines.doctor import releases
 from hipplan.machines.doctor.report import Finding
 from hipplan.machines.host import numbers_in
 from hipplan.machines.machine import Machine
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 
 _HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 _FEW = 6
 """At most so many pairs are named."""
 
 
-def examined(place: Place, machine: Machine) -> Iterator[Finding]:
+def examined(place: System, machine: Machine) -> Iterator[Finding]:
     yield from releases.examined(machine.runtime, machine.version)
     yield from _abilities(machine)
     yield from _links(machine)
@@ -62,7 +62,7 @@ def _links(machine: Machine) -> Iterator[Finding]:
         yield Finding("note", "peers.mixed", "some devices are linked directly, others over PCIe", do)
 
 
-def _nodes(place: Place, machine: Machine) -> Iterator[Finding]:
+def _nodes(place: System, machine: Machine) -> Iterator[Finding]:
     nodes = place.matches("/sys/devices/system/node", "node[0-9]*")
     if len(nodes) < 2:
         return
@@ -79,7 +79,7 @@ def _nodes(place: Place, machine: Machine) -> Iterator[Finding]:
         yield Finding("note", "numa.far", summary, do)
 
 
-def _nodes_of_this_process(place: Place) -> set[int]:
+def _nodes_of_this_process(place: System) -> set[int]:
     mine = os.sched_getaffinity(0)
     visible = set()
     for folder in place.matches("/sys/devices/system/node", "node[0-9]*"):
@@ -90,7 +90,7 @@ def _nodes_of_this_process(place: Place) -> set[int]:
     return visible
 
 
-def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:
+def _hidden(place: System, machine: Machine) -> Iterator[Finding]:
     files = place.matches("/sys/class/kfd/kfd/topology/nodes", "*/properties")
     known = sum(_simds(place, file.parent.name) > 0 for file in files)
     if known > len(machine.devices) and not any(place.environ.get(variable) for variable in _HIDING):
@@ -99,7 +99,7 @@ def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:
         yield Finding("warning", "device.missing", summary, do)
 
 
-def _simds(place: Place, node: str) -> int:
+def _simds(place: System, node: str) -> int:
     """The SIMDs of a GPU; 0 for a processor."""
     text = place.text(f"/sys/class/kfd/kfd/topology/nodes/{node}/properties")
     simds = next((line.split()[1:] for line in text.splitlines() if line.startswith("simd_count ")), [])

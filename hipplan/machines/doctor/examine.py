@@ -1,4 +1,4 @@
-"""The whole examination of a machine, as a Report."""
+"""The whole examination of a machine, as a DoctorReport."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 from hipplan.machines import drivers
 from hipplan.machines.doctor import devices, libraries, system, variables
-from hipplan.machines.doctor.asking import Answer, ask
-from hipplan.machines.doctor.libraries import Copy
-from hipplan.machines.doctor.report import LEVELS, Finding, Report
-from hipplan.machines.place import Place
+from hipplan.machines.doctor.asking import RuntimeAnswer, ask
+from hipplan.machines.doctor.libraries import LibraryFile
+from hipplan.machines.doctor.report import LEVELS, DoctorReport, Finding
+from hipplan.machines.place import System
 
-Ask = Callable[[str], Answer]
+Ask = Callable[[str], RuntimeAnswer]
 
 FAMILIES = ("amd", "cuda")
 _VENDOR = {"amd": "AMD", "cuda": "NVIDIA"}
 
 
 def examine(
-    place: Place | None = None,
+    place: System | None = None,
     asked: Ask = ask,
     only: str | None = None,
     packages: Mapping[str, str] | None = None,
-) -> Report:
+) -> DoctorReport:
     """Examine the machine.
 
     only: amd or cuda; it is an error if that does not work. asked, packages: how to query a driver, and the folders of
     packages with libraries; tests replace them.
     """
-    place = place or Place.here()
+    place = place or System.here()
     copies_found = libraries.copies(place, packages)
     findings = [*system.examined(place), *libraries.examined(place, copies_found), *variables.examined(place)]
     facts: dict[str, Any] = {
@@ -54,7 +54,7 @@ def examine(
         findings.append(_PURE)
     elif not facts["runtimes"]:
         findings.append(_NOTHING)
-    return Report(facts, sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
+    return DoctorReport(facts, sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
 
 
 _NOTHING = Finding(
@@ -73,12 +73,12 @@ _PURE = Finding(
 )
 
 
-def _is_there(place: Place, family: str, copies: list[Copy]) -> bool:
+def _is_there(place: System, family: str, copies: list[LibraryFile]) -> bool:
     """Whether a query makes sense: there is a library or the kernel's driver."""
     return any(copy.family == family for copy in copies) or bool(drivers.version_of(place, family))
 
 
-def _refused(place: Place, family: str, answer: Answer, *, is_wanted: bool) -> Iterator[Finding]:
+def _refused(place: System, family: str, answer: RuntimeAnswer, *, is_wanted: bool) -> Iterator[Finding]:
     """A library that finds no GPU is an error only if there is a GPU, or the runtime was requested."""
     vendor = system.AMD if family == "amd" else system.NVIDIA
     has_hardware = bool(drivers.version_of(place, family)) or vendor in system.on_the_bus(place)

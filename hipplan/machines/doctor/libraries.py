@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hipplan.machines.doctor.report import Finding
 from hipplan.machines.elf import fault_of
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.rocm_folders import SYSTEM_ROCM, abi_fault, wheel_folders
 
 _NAMES = {"amd": "libamdhip64.so", "cuda": "libcuda.so"}
@@ -22,7 +22,7 @@ _MOST = 64
 """At most so many copies are listed."""
 
 
-class Copy(NamedTuple):
+class LibraryFile(NamedTuple):
     """One library on disk; several links may lead to it."""
 
     family: str
@@ -36,9 +36,9 @@ class Copy(NamedTuple):
     """Why it cannot be loaded, such as "is cut off"; empty if it can."""
 
 
-def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]:
+def copies(place: System, folders: Mapping[str, str] | None = None) -> list[LibraryFile]:
     """The copies, in the order in which hipplan and the dynamic linker search. folders: of packages, for tests."""
-    by_path: dict[str, Copy] = {}
+    by_path: dict[str, LibraryFile] = {}
     for folder in _folders(place, folders):
         for family, name in _NAMES.items():
             for path in _files(folder, name):
@@ -46,11 +46,11 @@ def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]
                 if real not in by_path and len(by_path) < _MOST:
                     version = re.search(r"\.so\.(\d[\d.]*)", Path(real).name)
                     fault = fault_of(real) or abi_fault(path.name)
-                    by_path[real] = Copy(family, real, str(path), version[1] if version else "", fault)
+                    by_path[real] = LibraryFile(family, real, str(path), version[1] if version else "", fault)
     return list(by_path.values())
 
 
-def examined(place: Place, copies_found: list[Copy]) -> Iterator[Finding]:
+def examined(place: System, copies_found: list[LibraryFile]) -> Iterator[Finding]:
     amd = [copy for copy in copies_found if copy.family == "amd" and not copy.fault]
     if len(amd) > 1:
         shown = ", ".join(copy.path for copy in amd)
@@ -67,7 +67,7 @@ def examined(place: Place, copies_found: list[Copy]) -> Iterator[Finding]:
         yield Finding("warning", "environment.ROCM_PATH", summary, "set it to where ROCm is, or unset it")
 
 
-def _folders(place: Place, packages: Mapping[str, str] | None) -> Iterator[Path]:
+def _folders(place: System, packages: Mapping[str, str] | None) -> Iterator[Path]:
     for folder in place.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         if folder:
             yield Path(folder)

@@ -26,7 +26,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """The whole report. facts: plain data by topic."""
 
     facts: dict[str, Any] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hipplan.machines import drivers, host
 from hipplan.machines.doctor.report import Finding
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.units import short_size
 
 AMD, NVIDIA = "0x1002", "0x10de"
@@ -20,7 +20,7 @@ _FEW_FILES = 16_384
 _FEW_MAPPINGS = 262_144
 
 
-def facts(place: Place) -> dict[str, Any]:
+def facts(place: System) -> dict[str, Any]:
     nodes = [path.name for path in place.matches("/sys/devices/system/node", "node[0-9]*")]
     usable = host.numa_nodes(place)
     return {
@@ -45,7 +45,7 @@ def facts(place: Place) -> dict[str, Any]:
     }
 
 
-def on_the_bus(place: Place) -> dict[str, int]:
+def on_the_bus(place: System) -> dict[str, int]:
     """Vendor -> GPUs that PCI shows."""
     groups: dict[str, int] = {}
     for device in place.matches("/sys/bus/pci/devices", "*"):
@@ -56,13 +56,13 @@ def on_the_bus(place: Place) -> dict[str, int]:
     return groups
 
 
-def examined(place: Place) -> Iterator[Finding]:
+def examined(place: System) -> Iterator[Finding]:
     yield from _drivers(place)
     yield from _limits(place)
     yield from _memory(place)
 
 
-def _drivers(place: Place) -> Iterator[Finding]:
+def _drivers(place: System) -> Iterator[Finding]:
     bus = on_the_bus(place)
     for vendor, family, package in ((AMD, "amd", "amdgpu"), (NVIDIA, "nvidia", "NVIDIA's")):
         if bus.get(vendor) and not drivers.version_of(place, "amd" if vendor == AMD else "cuda"):
@@ -76,7 +76,7 @@ def _drivers(place: Place) -> Iterator[Finding]:
             yield Finding("error", obstacle.topic, obstacle.summary, obstacle.do)
 
 
-def _limits(place: Place) -> Iterator[Finding]:
+def _limits(place: System) -> Iterator[Finding]:
     _, files = place.limits.get("open_files", (None, None))
     if files is not None and files < _FEW_FILES:
         why = "on AMD each allocation holds a descriptor; larger plans are refused (HP308)"
@@ -105,7 +105,7 @@ def _limits(place: Place) -> Iterator[Finding]:
         yield Finding("note", "limits.file_size", summary, "raise it: `ulimit -f unlimited`", why)
 
 
-def _memory(place: Place) -> Iterator[Finding]:
+def _memory(place: System) -> Iterator[Finding]:
     amd = drivers.version_of(place, "amd") or on_the_bus(place).get(AMD)
     if place.number("/proc/sys/kernel/numa_balancing") and amd:
         why = "the kernel takes pages away from where they are to see who uses them, and GPUs wait for them"

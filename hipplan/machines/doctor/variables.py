@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hipplan.machines.doctor.report import Finding, Level
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 
 
 class _Known(NamedTuple):
@@ -107,7 +107,7 @@ _PYTORCH = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_
 """The three names that this setting has in different releases."""
 
 
-def examined(place: Place) -> Iterator[Finding]:
+def examined(place: System) -> Iterator[Finding]:
     """A finding for each variable that is set and matters."""
     for name, meanings in VARIABLES.items():
         value = place.environ.get(name)
@@ -154,7 +154,7 @@ def _pytorch(name: str, value: str) -> Iterator[Finding]:
         yield Finding("note", topic, summary, do, "hipplan cannot take memory that PyTorch's cache holds")
 
 
-def _several(place: Place) -> Iterator[Finding]:
+def _several(place: System) -> Iterator[Finding]:
     hip, cuda, rocr = (place.environ.get(f"{prefix}_VISIBLE_DEVICES", "") for prefix in ("HIP", "CUDA", "ROCR"))
     if hip and cuda and hip != cuda:
         summary = "HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES differ: HIP takes the first, CUDA the second"

@@ -17,7 +17,7 @@ from hipplan.machines import drivers
 from hipplan.machines.elf import build_id
 from hipplan.machines.family import family_of
 from hipplan.machines.machine import Machine
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.provenance import gpus, host, repository
 from hipplan.machines.provenance.anonymous import without_names
 from hipplan.machines.provenance.reading import Reading
@@ -42,13 +42,13 @@ _VALUE_MAX = 1000
 
 
 def collect(
-    runtime: Mapping[str, Any] | None, machine: Machine | None, *, anonymous: bool = False, place: Place | None = None
+    runtime: Mapping[str, Any] | None, machine: Machine | None, *, anonymous: bool = False, place: System | None = None
 ) -> Facts:
     """The facts. runtime: of described(); None: there is none. machine: as it was measured before the memory was made.
 
     anonymous: without what names the host, its user, paths, serial numbers of devices, and the commit. Raises nothing.
     """
-    place = place or Place.here()
+    place = place or System.here()
     reading = Reading()
     facts: Facts = {
         "hipplan": __version__,
@@ -67,14 +67,14 @@ def collect(
     return {**facts, "unread": reading.reasons}
 
 
-def kind_of(family: str, place: Place) -> str:
+def kind_of(family: str, place: System) -> str:
     """simulator, amd, cuda, or "amd without a GPU": over the stand-in for its driver, whose times are not a GPU's."""
     if family == "amd" and "KFDSIM_MACHINE" in place.environ:
         return "amd without a GPU"
     return "simulator" if family == "sim" else family
 
 
-def _runtime(runtime: Mapping[str, Any] | None, place: Place) -> Facts | None:
+def _runtime(runtime: Mapping[str, Any] | None, place: System) -> Facts | None:
     if not runtime:
         return None
     path = str(runtime["path"])
@@ -87,7 +87,7 @@ def _runtime(runtime: Mapping[str, Any] | None, place: Place) -> Facts | None:
     }
 
 
-def _environment(place: Place) -> dict[str, str]:
+def _environment(place: System) -> dict[str, str]:
     return {
         name: value[:_VALUE_MAX]
         for name, value in sorted(place.environ.items())

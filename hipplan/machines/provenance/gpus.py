@@ -11,19 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 from hipplan.machines.machine import Machine, MachineDevice
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.provenance.reading import Reading
 
 Sensors = dict[str, Any]
 _NO_SENSORS = "the driver shows none"
 
 
-def facts(machine: Machine | None, place: Place, reading: Reading) -> list[dict[str, Any]] | None:
-    """Of each device of the machine. memory_in_use: bytes, before the memory was made; None: no plan's device."""
+def facts(machine: Machine | None, place: System, reading: Reading) -> list[dict[str, Any]] | None:
+    """Returns the facts about each device of the machine. memory_in_use: bytes, before the memory was made; None: no
+    plan's device."""
     if machine is None:
         reading.reasons["gpus"] = "no machine was measured"
         return None
-    sensors: dict[str, Callable[[MachineDevice, Place], Sensors]] = {"amd": _amd, "cuda": _nvml}
+    sensors: dict[str, Callable[[MachineDevice, System], Sensors]] = {"amd": _amd, "cuda": _nvml}
     read = sensors.get(str(machine.runtime))
     shown = []
     for ordinal, device in enumerate(machine.devices):
@@ -43,7 +44,7 @@ def facts(machine: Machine | None, place: Place, reading: Reading) -> list[dict[
     return shown
 
 
-def _amd(device: MachineDevice, place: Place) -> Sensors:
+def _amd(device: MachineDevice, place: System) -> Sensors:
     folder = f"/sys/bus/pci/devices/{device.pci}"
     sensors: Sensors = {}
     for hwmon in place.matches(f"{folder}/hwmon", "hwmon*")[:1]:
@@ -65,7 +66,7 @@ def _amd(device: MachineDevice, place: Place) -> Sensors:
     return {**sensors, **({"firmware": firmware} if firmware else {})}
 
 
-def _nvml(device: MachineDevice, place: Place) -> Sensors:
+def _nvml(device: MachineDevice, place: System) -> Sensors:
     """Raises ImportError without the package, and NVML's errors."""
     nvml = importlib.import_module("pynvml")
     nvml.nvmlInit()

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from hipplan.machines.place import Place
+from hipplan.machines.place import System
 from hipplan.machines.provenance.reading import Reading
 
 _NODES = "/sys/devices/system/node"
@@ -15,7 +15,7 @@ _HUGE = "/sys/kernel/mm/hugepages"
 _NO_FILE = "the kernel has no such file"
 
 
-def facts(place: Place, reading: Reading) -> dict[str, Any]:
+def facts(place: System, reading: Reading) -> dict[str, Any]:
     return {
         "kernel": " ".join(os.uname()[index] for index in (0, 2, 4)),
         "system": reading.fact("system", lambda: _system(place), "no /etc/os-release"),
@@ -29,23 +29,23 @@ def facts(place: Place, reading: Reading) -> dict[str, Any]:
     }
 
 
-def _system(place: Place) -> str:
+def _system(place: System) -> str:
     named = re.search(r'^PRETTY_NAME="?([^"\n]*)', place.text("/etc/os-release"), re.M)
     return named[1] if named else ""
 
 
-def _processor(place: Place) -> str:
+def _processor(place: System) -> str:
     named = re.search(r"^model name\s*:\s*(.*)$", place.text("/proc/cpuinfo"), re.M)
     return f"{named[1] if named else os.uname().machine}, {os.cpu_count()} threads"
 
 
-def _governors(place: Place) -> list[str]:
+def _governors(place: System) -> list[str]:
     """The governors that any processor has."""
     files = place.matches(_CPUS, "cpu[0-9]*/cpufreq/scaling_governor")
     return sorted({place.text(f"/{file.relative_to(place.root)}") for file in files})
 
 
-def _nodes(place: Place) -> list[dict[str, Any]]:
+def _nodes(place: System) -> list[dict[str, Any]]:
     nodes = []
     for folder in place.matches(_NODES, "node[0-9]*"):
         path = f"{_NODES}/{folder.name}"
@@ -56,7 +56,7 @@ def _nodes(place: Place) -> list[dict[str, Any]]:
     return sorted(nodes, key=lambda node: int(node["node"]))
 
 
-def _huge_pages(place: Place) -> dict[str, Any]:
+def _huge_pages(place: System) -> dict[str, Any]:
     """Whether transparent ones are used, and how many of each size are kept and free."""
     pages: dict[str, Any] = {}
     if chosen := re.search(r"\[(\w+)\]", place.text("/sys/kernel/mm/transparent_hugepage/enabled")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import struct
@@ -13,9 +14,12 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.files import strict_json
+from hipplan.processes.connections import Late
+from hipplan.processes.packets import Gone
 from hipplan.program.all_ranks import AllRanks, ranks_of
 from hipplan.program.parts import Offer, Part, offer_of, with_parts
-from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
+from hipplan.ranks.links import LinkMaker, Links
 from tests.descriptors import descriptors
 
 HEAD = struct.Struct(">II")
@@ -24,14 +28,14 @@ Packet = bytes | tuple[bytes, int]
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Mesh, socket.socket]]:
+def ends() -> Iterator[tuple[Links, socket.socket]]:
     """A connection to rank 1, and that rank's end of it."""
     own, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     own.setblocking(False)
-    mesh = Mesh({1: own})
+    links = Links({1: own})
     with peer:
-        yield mesh, peer
-    mesh.close()
+        yield links, peer
+    links.close()
 
 
 def head(length: int, count: int = 0) -> bytes:
@@ -43,6 +47,12 @@ def send(link: socket.socket, packets: Sequence[Packet]) -> None:
         data, count = packet if isinstance(packet, tuple) else (packet, 0)
         rights = array.array("i", [0] * count)
         link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if count else [])
+
+
+def text(message: Any) -> list[Packet]:
+    """The packets of a message."""
+    encoded = strict_json.dumps(message).encode()
+    return [head(len(encoded)), b"J" + encoded]
 
 
 @pytest.mark.parametrize(
@@ -71,40 +81,40 @@ def send(link: socket.socket, packets: Sequence[Packet]) -> None:
     ],
 )
 def test_a_message_that_is_invalid_is_the_end_of_its_rank(ends: Any, packets: Sequence[Packet]) -> None:
-    mesh, link = ends
+    links, link = ends
     opened = descriptors()
     send(link, packets)
-    with pytest.raises(PeerGone) as caught:
-        mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False)
-    assert caught.value.rank == 1
+    with pytest.raises(Gone) as caught:
+        links.exchange({1: {}}, time.monotonic() + 60, lambda: False)
+    assert caught.value.peer == 1
     assert descriptors() == opened
 
 
 @pytest.mark.parametrize("packets", [[], [head(2)], [head(2, 1), b"J{}"]])
 def test_half_a_message_is_waited_for_until_the_deadline(ends: Any, packets: Sequence[Packet]) -> None:
-    mesh, link = ends
+    links, link = ends
     send(link, packets)
     with pytest.raises(Late) as caught:
-        mesh.exchange({1: {}}, time.monotonic() + 0.1, lambda: False)
-    assert caught.value.ranks == [1]
+        links.exchange({1: {}}, time.monotonic() + 0.1, lambda: False)
+    assert caught.value.missing == [1]
     link.close()
-    with pytest.raises(PeerGone):
-        mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False)
+    with pytest.raises(Gone):
+        links.exchange({1: {}}, time.monotonic() + 60, lambda: False)
 
 
 def test_what_came_before_the_end_of_the_wait_is_read(ends: Any) -> None:
     """A rank sends all it has to and then fails, which ends the wait of the others: its message counts."""
-    mesh, link = ends
+    links, link = ends
     for ends_now in (lambda: True, lambda: False):
         send(link, [head(7), b'J{"a":1}'])
-        received = mesh.exchange({1: {}}, time.monotonic() + (60 if ends_now() else 0), ends_now)
+        received = links.exchange({1: {}}, time.monotonic() + (60 if ends_now() else 0), ends_now)
         assert received[1].message == {"a": 1}
 
 
 def test_descriptors_that_came_are_not_for_programs_that_are_started_later(ends: Any) -> None:
-    mesh, link = ends
+    links, link = ends
     send(link, [head(2, 1), b"J{}", (b"F", 1)])
-    (received,) = mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False).values()
+    (received,) = links.exchange({1: {}}, time.monotonic() + 60, lambda: False).values()
     assert [os.get_inheritable(descriptor) for descriptor in received.descriptors] == [False]
     received.close()
 
@@ -165,16 +175,16 @@ def test_a_region_is_offered_once() -> None:
         with_parts(ranks.own(0), [twice], {})
 
 
-def knocking(door: Listener, user: int | None) -> int:
-    """A process that says the nonce as some user, until the connection is closed."""
+def connecting(maker: LinkMaker, user: int | None) -> int:
+    """A process that sends the nonce as some user, until the connection is closed."""
     child = os.fork()
     if child == 0:
         try:
             if user is not None:
                 os.setuid(user)
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
-                link.connect(f"\0{door.name}")
-                link.send(f"{door.nonce} 1".encode())
+                link.connect(f"\0{maker.name}")
+                send(link, text({"nonce": maker.nonce, "rank": 1}))
                 link.recv(1)
         finally:
             os._exit(0)
@@ -185,8 +195,8 @@ def knocking(door: Listener, user: int | None) -> int:
 @pytest.mark.parametrize("user", [None, 12345, 65534], ids=["the same", "another", "an unknown user"])
 def test_only_the_same_user_is_believed(user: int | None) -> None:
     """The process that connects has the right nonce."""
-    door = Listener()
-    child = knocking(door, user)
+    maker = LinkMaker()
+    child = connecting(maker, user)
     ended: list[int] = []
 
     def look() -> bool:
@@ -195,16 +205,50 @@ def test_only_the_same_user_is_believed(user: int | None) -> None:
         return bool(ended)
 
     try:
-        met = door.meet(0, {1: ("", "")}, time.monotonic() + 60.0, look)
+        links = maker.links(0, {1: ("", "")}, time.monotonic() + 60.0, look)
     except Late as late:
         assert user is not None
-        assert late.ranks == [1]
+        assert late.missing == [1]
     else:
         assert user is None
-        assert met.ranks == [1]
-        met.close()
+        assert links.ranks == [1]
+        links.close()
     finally:
-        door.close()
+        maker.close()
         if not ended:
             os.kill(child, 9)
             os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [],
+        [b"x"],
+        text({}),
+        text({"nonce": 7, "rank": 1}),
+        text({"nonce": "\N{SNOWMAN}", "rank": 1}),
+        text({"nonce": "the nonce", "rank": True}),
+        text({"nonce": "the nonce", "rank": 0}),
+        text({"nonce": "the nonce", "rank": 2}),
+        [head(2, 1), b"J{}", (b"F", 1)],
+        [head(5000)],
+    ],
+)
+def test_a_process_that_is_not_the_rank_that_is_waited_for_is_not_taken_for_it(packets: Sequence[Packet]) -> None:
+    """It delays no rank either: the true one is linked meanwhile."""
+    opened = descriptors()
+    maker = LinkMaker()
+    maker.nonce = "the nonce"
+    with contextlib.ExitStack() as stack:
+        for sent in (packets, text({"nonce": "the nonce", "rank": 1})):
+            link = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            link.connect(f"\0{maker.name}")
+            send(link, sent)
+        links = maker.links(0, {1: ("", "")}, time.monotonic() + 60.0, lambda: False)
+        assert links.ranks == [1]
+        links.send_closed()
+        assert link.recv(100) == b"closed"
+        links.close()
+    maker.close()
+    assert descriptors() == opened
