@@ -3,6 +3,7 @@
 
 #include "core/growing_pool.hpp"
 #include "core/memory_pool.hpp"
+#include "core/pools_change.hpp"
 #include "core/words.hpp"
 #include "window.hpp"
 
@@ -152,14 +153,23 @@ void bind_growing_pool(py::module_& module) {
       .def("mark", &growing_pool::mark, no_gil(), "For free_chunks(): what is freed before this.")
       .def("free_chunks", &growing_pool::free_chunks, py::arg("mark"), py::arg("report"), no_gil(),
            "For a device that was idle since mark(): frees chunks without blocks.")
-      .def("fall_asleep", &growing_pool::fall_asleep, py::arg("keep_bytes"), py::arg("report"), no_gil())
-      .def("wake_up", &growing_pool::wake_up, py::arg("retain"), py::arg("report"), no_gil())
       .def("copy_of", &growing_pool::copy_of, py::arg("address"), py::arg("size"), no_gil(),
            "Where host memory has a copy of bytes of a block; 0: nowhere.")
       .def("close", &growing_pool::close, py::arg("unmaps"), py::arg("report"), no_gil(),
            "Gives out nothing any more; unmaps: frees all memory now.")
       .def("abandon", &growing_pool::abandon, no_gil(),
            "For a layout that is dropped: closes it, waits for the device and frees what can be freed.");
+}
+
+void bind_pools_change(py::module_& module) {
+  py::class_<pools_change, std::shared_ptr<pools_change>>(
+      module, "PoolsChange", "Sleep or wake of several growing pools: all of them, or none.")
+      .def("__init__", constructor(+[] { return ended_without_gil(new pools_change); }), is_constructor())
+      .def("sleep", &pools_change::sleep, py::arg("pool"), py::arg("keep_bytes"), py::arg("report"), no_gil())
+      .def("wake", &pools_change::wake, py::arg("pool"), py::arg("report"), no_gil())
+      .def("commit", &pools_change::commit, py::arg("retain"), py::arg("report"), no_gil())
+      .def("undo", &pools_change::undo, py::arg("report"), no_gil(),
+           "Names what stays asleep: alterations that could not be undone.");
 }
 
 }  // namespace
@@ -170,6 +180,7 @@ void bind_views(py::module_& module) {
   bind_lease(module);
   bind_pool(module);
   bind_growing_pool(module);
+  bind_pools_change(module);
 }
 
 }  // namespace hipplan

@@ -1,6 +1,7 @@
 #include "read_rows.hpp"
 
 #include <array>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -73,6 +74,8 @@ class fields {
 
 constexpr std::string_view memory_run = "create allocations";
 constexpr std::string_view mapping_run = "map and set access";
+constexpr std::size_t most_rows = PY_SSIZE_T_MAX / 2;
+constexpr auto too_many_rows = "the rows are more than memory can hold";
 
 /// How many names and rows a tuple makes, at most.
 std::size_t rows_in(PyObject* tuple) {
@@ -83,8 +86,20 @@ std::size_t rows_in(PyObject* tuple) {
   [[maybe_unused]] const auto slot = from.slot();
   [[maybe_unused]] const auto first = from.number();
   const auto count = from.number();
-  if (count > PY_SSIZE_T_MAX) throw std::invalid_argument("a run has more rows than memory can hold");
+  if (count > most_rows) throw std::invalid_argument(too_many_rows);
   return operation == mapping_run ? 2 * count : count;
+}
+
+/// Raises for a run whose last member, or what counts on with its members, has no number.
+void require_numbers(std::uint64_t first, std::uint64_t count, std::uint64_t step = 1) {
+  if (step != 0 && count > (std::numeric_limits<std::uint64_t>::max() - first) / step) {
+    throw std::invalid_argument("a run has a number that is too large");
+  }
+}
+
+slot_id require_slot(slot_id slot) {
+  if (slot == no_slot) throw std::invalid_argument("a run has slots");
+  return slot;
 }
 
 class reader {
@@ -289,8 +304,9 @@ void reader::read(PyObject* tuple) {
 /// The members of a run, from their number on, and their slots.
 struct members {
   explicit members(fields& from)
-      : region(from.text()), slot(from.slot()), first(from.number()), count(from.number()) {
-    if (slot == no_slot) throw std::invalid_argument("a run has slots");
+      : region(from.text()), slot(require_slot(from.slot())), first(from.number()), count(from.number()) {
+    require_numbers(first, count);
+    require_numbers(slot, count);
   }
   std::string region;
   slot_id slot;
@@ -328,10 +344,12 @@ void reader::read_memory_run(fields& from) {
 /// Mappings of chunks one behind the other, each with its rights, which the members have in turn.
 void reader::read_mapping_run(fields& from) {
   const members all(from);
-  const auto range = from.slot();
+  const auto range = require_slot(from.slot());
   const auto offset = from.number();
-  const auto memory = from.slot();
+  const auto memory = require_slot(from.slot());
   const auto size_bytes = from.number();
+  require_numbers(offset, all.count, size_bytes);
+  require_numbers(memory, all.count);
   std::vector<rights> given;
   for (auto* const item : items_of(from.next())) given.push_back(read_rights(item));
   from.end();
@@ -345,21 +363,6 @@ void reader::read_mapping_run(fields& from) {
   }
 }
 
-/// The caller's memory: it cannot be moved or resized while this lives.
-class callers_memory : public host_memory {
- public:
-  callers_memory(const Py_buffer& view, std::size_t size_bytes) noexcept
-      : host_memory(view.buf, size_bytes), view_(view) {}
-  ~callers_memory() override {
-    if (stays() || !Py_IsInitialized()) return;
-    const with_gil interpreter;
-    PyBuffer_Release(&view_);
-  }
-
- private:
-  Py_buffer view_;
-};
-
 }  // namespace
 
 row_table_ptr read_rows(const py::sequence& rows) {
@@ -367,22 +370,13 @@ row_table_ptr read_rows(const py::sequence& rows) {
   if (!all) throw py::error_already_set();
   const auto count = PySequence_Fast_GET_SIZE(all.ptr());
   std::size_t total = 0;
-  for (Py_ssize_t i = 0; i < count; ++i) total += rows_in(PySequence_Fast_GET_ITEM(all.ptr(), i));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    total += rows_in(PySequence_Fast_GET_ITEM(all.ptr(), i));
+    if (total > 2 * most_rows) throw std::invalid_argument(too_many_rows);
+  }
   reader into(total);
   for (Py_ssize_t i = 0; i < count; ++i) into.read(PySequence_Fast_GET_ITEM(all.ptr(), i));
   return into.result();
-}
-
-binding read_binding(std::size_t row, const py::object& given, std::size_t size_bytes) {
-  if (PyLong_Check(given.ptr())) return {row, given.cast<int>(), nullptr};
-  Py_buffer view{};
-  if (PyObject_GetBuffer(given.ptr(), &view, PyBUF_SIMPLE) != 0) throw py::error_already_set();
-  try {
-    return {row, -1, std::make_shared<callers_memory>(view, size_bytes)};
-  } catch (...) {
-    PyBuffer_Release(&view);
-    throw;
-  }
 }
 
 }  // namespace hipplan

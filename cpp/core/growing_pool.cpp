@@ -7,24 +7,12 @@
 #include "growing_pool_slots.hpp"
 #include "queries.hpp"
 #include "scoped_device.hpp"
-#include "transfer.hpp"
 
 namespace hipplan {
 namespace {
 
 constexpr std::size_t round_up(std::size_t size_bytes, std::size_t step) {
   return (size_bytes + step - 1) / step * step;
-}
-
-/// Frees what an owner has and adds the outcome to the report; without memory for that, its destructor
-/// reports.
-template <class Owner>
-void free_owned(Owner& owner, undo_report& report) noexcept {
-  if (owner.empty()) return;
-  try {
-    release_into(report, owner, [&] { owner.release(); });
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the owner keeps its failure
-  }
 }
 
 }  // namespace
@@ -162,7 +150,7 @@ void growing_pool::stop() {
 
 void growing_pool::resume() noexcept {
   const std::lock_guard lock(mutex_);
-  if (state_ == state::stopped) state_ = state::open;
+  if (state_ == state::stopped && !begun_) state_ = state::open;
 }
 
 std::uint64_t growing_pool::mark() noexcept {
@@ -185,6 +173,7 @@ void growing_pool::settle(std::uint64_t mark) noexcept {
 void growing_pool::free_chunks(std::uint64_t mark, undo_report& report) {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
+  if (begun_) return;
   report_behind(report);
   std::vector<chunk_map::node_type> going;
   {
@@ -217,90 +206,6 @@ void growing_pool::free_chunk(std::size_t offset, chunk& what, undo_report& repo
   addresses_.free_block(offset);
 }
 
-void growing_pool::unmap_all(undo_report& report) {
-  std::vector<piece*> unmapped;
-  for (auto& [offset, each] : chunks_) unmapped.reserve(unmapped.size() + each.pieces.size());
-  try {
-    for (auto& [offset, each] : chunks_) {
-      for (auto& what : each.pieces) {
-        what.place.unmap_for_restore();
-        unmapped.push_back(&what);
-      }
-    }
-  } catch (const std::exception&) {
-    for (auto* const what : unmapped) map_again(*what, report);
-    throw;
-  }
-}
-
-void growing_pool::map_again(piece& what, undo_report& report) {
-  try {
-    what.place.make(what.memory);
-    what.place.set_access(memory_.rights, false);
-  } catch (const hip::hip_error& error) {
-    const std::lock_guard lock(mutex_);
-    state_ = state::closed;  // tensors are there that no device can use
-    report.leaks.push_back({memory_.name, what.place.identify(), error, true});
-  }
-}
-
-void growing_pool::fall_asleep(bool keep_bytes, undo_report& report) {
-  const std::lock_guard turn(change_);
-  {
-    const std::lock_guard lock(mutex_);
-    require(state::stopped, "sleep");
-  }
-  // Only a change that has its turn touches chunks of a stopped pool.
-  const auto behind = room_for_copies();
-  const scoped_device current(*runtime_, memory_.device);
-  try {
-    if (keep_bytes) {
-      for (auto& each : chunks_) save(each);
-    }
-    unmap_all(report);
-  } catch (const std::exception&) {
-    free_copies(behind);
-    throw;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    state_ = state::asleep;
-    saved_bytes_ = keep_bytes ? mapped_bytes_ : 0;
-    mapped_bytes_ = 0;
-  }
-  for (auto& [offset, each] : chunks_) {
-    for (auto& [memory, place] : each.pieces) free_owned(memory, report);
-    each.pieces.clear();
-  }
-  if (!keep_bytes) free_copies(behind);
-}
-
-void growing_pool::wake_up(bool retain, undo_report& report) {
-  const std::lock_guard turn(change_);
-  {
-    const std::lock_guard lock(mutex_);
-    require(state::asleep, "wake");
-  }
-  std::vector<std::pair<chunk*, std::vector<piece>>> fresh;
-  fresh.reserve(chunks_.size());
-  report_behind(report);
-  const auto behind = room_for_copies();
-  std::size_t size_bytes = 0;
-  const scoped_device current(*runtime_, memory_.device);
-  for (auto& [offset, each] : chunks_) {
-    fresh.emplace_back(&each, made(offset, each.size_bytes));
-    size_bytes += each.size_bytes;
-    if (each.copy) copy(*runtime_, range_.base + offset, each.copy->address(), each.size_bytes);
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto& [what, pieces] : fresh) what->pieces.swap(pieces);
-    mapped_bytes_ = size_bytes;
-    state_ = state::open;
-  }
-  if (!retain) free_copies(behind);
-}
-
 void growing_pool::close(bool unmaps, undo_report& report) {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
@@ -308,6 +213,7 @@ void growing_pool::close(bool unmaps, undo_report& report) {
   {
     const std::lock_guard lock(mutex_);
     state_ = state::closed;
+    begun_.reset();
     if (!unmaps) return;
     unmapped_ = true;
     std::erase_if(blocks_, [](const auto& each) { return each.second.freed_at.has_value(); });
@@ -350,7 +256,7 @@ void growing_pool::leave_slot_if_done() noexcept {
 }
 
 void growing_pool::require(state wanted, const char* what) const {
-  if (state_ == wanted) return;
+  if (state_ == wanted && !begun_) return;
   constexpr std::array<const char*, 4> words{"open", "stopped by another change", "asleep", "closed"};
   throw pool_state_error(std::string("the pool cannot ") + what + ": it is " +
                          words[static_cast<std::size_t>(state_)]);

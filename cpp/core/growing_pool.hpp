@@ -78,7 +78,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
 
   /// Begins a change: take() returns null until resume(). Throws pool_state_error unless it is open.
   void stop();
-  /// Ends a change that did not happen, or that leaves the pool open.
+  /// Ends a change that did not happen, or that leaves the pool open. Does nothing between the halves of one.
   void resume() noexcept;
 
   /// Returns a mark for free_chunks(): what is freed before this can be taken again once the device was idle.
@@ -88,15 +88,24 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   /// then.
   void free_chunks(std::uint64_t mark, undo_report& report);
 
-  /// Frees the memory of all chunks and keeps addresses and blocks; for a stopped pool and an idle device.
-  /// keep_bytes: copies them to pinned host memory first; copies that a wake has kept are used again.
-  /// Throws pool_state_error, hip_error; then the pool is unchanged, but for what the report names. Else
-  /// it is asleep, and the report names memory that could not be released.
-  void fall_asleep(bool keep_bytes, undo_report& report);
-  /// Maps new memory at the same addresses and copies the bytes back. retain: keeps the copies for the next
-  /// sleep; otherwise they are freed behind the caller, and what fails then is in a later report. Throws
-  /// pool_state_error, hip_error; then it is still asleep. Else it is open.
-  void wake_up(bool retain, undo_report& report);
+  // Sleep and wake have two halves, so that several pools change together or not at all (pools_change.hpp).
+  // Between the halves the pool is stopped, and nothing else frees its chunks.
+
+  /// Unmaps all chunks of a stopped pool, and keeps their memory until commit(). The device is idle.
+  /// keep_bytes: copies them to pinned host memory first; copies that a wake has kept are used again, and
+  /// stay. Throws pool_state_error, hip_error; then it is as before, but for a chunk that could not be mapped
+  /// again: the report names it, and the pool is asleep, with its bytes still in the device's memory.
+  void begin_sleep(bool keep_bytes, undo_report& report);
+  /// Maps memory at the same addresses: new memory, to which the bytes are copied back, or that of a sleep
+  /// that could not be undone. Throws pool_state_error, hip_error; then it is still asleep.
+  void begin_wake(undo_report& report);
+  /// Ends what has begun: it is asleep, and its memory is freed, or it is open. retain: a wake keeps the
+  /// copies for the next sleep; otherwise they are freed behind the caller, and what fails then is in a later
+  /// report. The report names memory that could not be released.
+  void commit(bool retain, undo_report& report) noexcept;
+  /// Takes back what has begun: it is stopped, with its bytes, or asleep. What begin_sleep() says of a chunk
+  /// that cannot be mapped holds here, too; a chunk that cannot be unmapped stays mapped until the next wake.
+  void undo(undo_report& report) noexcept;
 
   /// Where host memory has a copy of bytes of a block: of a pool that sleeps, or that woke with retain. 0:
   /// there is no copy, or the block is younger. Waits for a change. A copy with a lease is not freed.
@@ -123,9 +132,9 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   struct chunk {
     std::size_t size_bytes;
     suballocator room;
-    std::vector<piece> pieces;  ///< empty while it sleeps
+    std::vector<piece> pieces;  ///< empty while it sleeps, unless the device's memory still has its bytes
     std::unique_ptr<pinned_buffer> copy;
-    std::uint64_t copied_at = 0;  ///< the mark when `copy` was written
+    std::optional<std::uint64_t> copied_at{};  ///< the mark when all of `copy` was written
   };
   using chunk_map = std::map<std::size_t, chunk>;  // by offset
   struct block {
@@ -136,6 +145,14 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
     std::optional<std::uint64_t> freed_at{};  ///< likewise
   };
 
+  /// The first half of a sleep or a wake.
+  struct begun {
+    bool is_sleep;
+    bool keeps_bytes;
+    std::shared_ptr<freed_behind> behind;  ///< with room for all copies
+    std::vector<chunk*> made;              ///< those that have got copies, or memory
+  };
+
   growing_pool(runtime_ptr runtime, const snapshot& in, slot_id range, pool_memory memory,
                std::shared_ptr<lease_book> book);
   [[nodiscard]] chunk* chunk_with_room(std::size_t size_bytes, std::size_t& offset) noexcept;
@@ -144,12 +161,19 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   [[nodiscard]] std::vector<piece> made(std::size_t offset, std::size_t size_bytes) const;
   void settle(std::uint64_t mark) noexcept;
   void free_chunk(std::size_t offset, chunk& what, undo_report& report);
-  void save(chunk_map::value_type& what);
-  void unmap_all(undo_report& report);
-  void map_again(piece& what, undo_report& report);
+  void save(std::vector<chunk*>& made);
+  void unmap(chunk& what);
+  void map_again(undo_report& report) noexcept;
+  void free_woken(const std::vector<chunk*>& woken, undo_report& report) noexcept;
+  [[nodiscard]] begun take_begun() noexcept;
+  [[nodiscard]] std::size_t bytes_of_mapped() const noexcept;
+  [[nodiscard]] std::size_t bytes_of_copies() const noexcept;
   [[nodiscard]] bool has_viewed_copy(const chunk& what) const noexcept;
   [[nodiscard]] std::shared_ptr<freed_behind> room_for_copies();
   void free_copies(const std::shared_ptr<freed_behind>& behind) noexcept;
+  void free_copies_of(const std::vector<chunk*>& some, const std::shared_ptr<freed_behind>& behind) noexcept;
+  void take_copy(chunk& of, freed_behind& to) noexcept;
+  void begin_to_free(const std::shared_ptr<freed_behind>& behind) noexcept;
   void report_behind(undo_report& report);
   void wait_behind(undo_report& report);
   void leave_slot_if_done() noexcept;
@@ -171,6 +195,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   chunk_map chunks_;
   std::map<std::size_t, block> blocks_;  // by offset
   std::vector<std::shared_ptr<freed_behind>> behind_;
+  std::optional<begun> begun_;
   std::uint64_t mark_ = 0;
   bool unmapped_ = false;  ///< for good: close() has unmapped everything
   std::size_t mapped_bytes_ = 0;

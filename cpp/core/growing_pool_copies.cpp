@@ -8,14 +8,19 @@
 
 namespace hipplan {
 
-void growing_pool::save(chunk_map::value_type& what) {
-  auto& [offset, from] = what;
-  if (!from.copy) {
-    from.copy = std::make_unique<pinned_buffer>(*runtime_, memory_.name, from.size_bytes);
-    from.copy->make(memory_.device, hip::hipHostMallocPortable, -1);
+/// made: gets the chunks that had no copy, before anything is copied there; it has room.
+void growing_pool::save(std::vector<chunk*>& made) {
+  for (auto& [offset, from] : chunks_) {
+    if (!from.copy) {
+      auto fresh = std::make_unique<pinned_buffer>(*runtime_, memory_.name, from.size_bytes);
+      fresh->make(memory_.device, hip::hipHostMallocPortable, -1);
+      from.copy = std::move(fresh);
+      made.push_back(&from);
+    }
+    from.copied_at.reset();
+    copy(*runtime_, from.copy->address(), range_.base + offset, from.size_bytes);
+    from.copied_at = mark();  // what is taken from here on is not in it
   }
-  copy(*runtime_, from.copy->address(), range_.base + offset, from.size_bytes);
-  from.copied_at = mark();  // what is taken from here on is not in it
 }
 
 bool growing_pool::has_viewed_copy(const chunk& what) const noexcept try {
@@ -35,7 +40,7 @@ std::uintptr_t growing_pool::copy_of(std::uintptr_t address, std::size_t size_by
   const auto home = chunks_.find(what.chunk);
   if (at + size_bytes > begin + what.size_bytes || home == chunks_.end()) return 0;
   const auto& [offset, of_chunk] = *home;
-  if (!of_chunk.copy || what.taken_at > of_chunk.copied_at) return 0;
+  if (!of_chunk.copy || !of_chunk.copied_at || what.taken_at > *of_chunk.copied_at) return 0;
   return of_chunk.copy->address() + (at - offset);
 }
 
@@ -46,22 +51,36 @@ std::shared_ptr<freed_behind> growing_pool::room_for_copies() {
 }
 
 void growing_pool::free_copies(const std::shared_ptr<freed_behind>& behind) noexcept {
-  std::size_t left_bytes = 0;
-  for (auto& [offset, each] : chunks_) {
-    if (!each.copy) continue;
-    if (has_viewed_copy(each)) {
-      left_bytes += each.size_bytes;
-      continue;
-    }
-    behind->take(std::move(*each.copy));
-    each.copy.reset();
-  }
+  for (auto& [offset, each] : chunks_) take_copy(each, *behind);
+  begin_to_free(behind);
+}
+
+void growing_pool::free_copies_of(const std::vector<chunk*>& some,
+                                  const std::shared_ptr<freed_behind>& behind) noexcept {
+  for (auto* const each : some) take_copy(*each, *behind);
+  begin_to_free(behind);
+}
+
+/// Leaves one that is viewed.
+void growing_pool::take_copy(chunk& of, freed_behind& to) noexcept {
+  if (!of.copy || has_viewed_copy(of)) return;
+  to.take(std::move(*of.copy));
+  of.copy.reset();
+}
+
+void growing_pool::begin_to_free(const std::shared_ptr<freed_behind>& behind) noexcept {
   if (!behind->empty()) {
     behind_.push_back(behind);
     freed_behind::begin(behind);
   }
   const std::lock_guard lock(mutex_);
-  saved_bytes_ = left_bytes;
+  saved_bytes_ = bytes_of_copies();
+}
+
+std::size_t growing_pool::bytes_of_copies() const noexcept {
+  std::size_t out = 0;
+  for (const auto& [offset, each] : chunks_) out += each.copy ? each.size_bytes : 0;
+  return out;
 }
 
 void growing_pool::wait_behind(undo_report& report) {

@@ -63,6 +63,16 @@ void mapping::unmap_for_restore() {
   pieces_->remove(address_);
 }
 
+void mapping::restore(const allocation& memory, std::span<const hip::hipMemAccessDesc> rights) {
+  if (!empty() && proven_) return;
+  if (!empty() && !releases_plainly() && never_mapped(runtime())) {
+    abandon();
+    pieces_->remove(address_);
+  }
+  if (empty()) make(memory);
+  set_access(rights, false);
+}
+
 std::string mapping::identify() const {
   return "mapping '" + name() + "' of " + std::to_string(size_bytes_) + " bytes at " + hexadecimal(address_);
 }

@@ -49,6 +49,9 @@ class mapping : public owned {
   /// Unmaps a mapping that a roll back maps again, with make(). Throws hip_error; then it is still mapped and
   /// owned.
   void unmap_for_restore();
+  /// Maps memory after unmap_for_restore() and sets its rights; does nothing if that is done. It may be
+  /// called again where it has failed. Throws hip_error.
+  void restore(const allocation& memory, std::span<const hip::hipMemAccessDesc> rights);
 
   /// Sets rights on the whole mapping; devices that are not named keep theirs.
   /// together: on everything mapped in the range, which must have no hole and the same rights.

@@ -60,6 +60,16 @@ void release_into(undo_report& report, Kind& what, Release release) {
   }
 }
 
+/// The same for an owner that is there; without memory for the report, its destructor reports.
+template <class Owner>
+void free_owned(Owner& owner, undo_report& report) noexcept {
+  if (owner.empty()) return;
+  try {
+    release_into(report, owner, [&] { owner.release(); });
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the owner keeps its failure
+  }
+}
+
 /// Adds the description of an object, if it exists.
 void describe(const held& one, std::vector<described>& out);
 

@@ -24,7 +24,8 @@ from hipplan.cli.held import options_of, print_change, timeout_of, wait_of, wait
 def declare(parser: Parser) -> None:
     parser.add_argument("name", metavar="HOLDER", type=not_empty, help="the name from `hipplan up --name`")
     about = "host: keep the bytes in host memory (the default); drop: keep none, and `wake` fills the plan again"
-    parser.add_argument("--keep", choices=("host", "drop"), default="host", help=about)
+    choices = ("host", "drop", "mapped")  # the last is refused with its reason
+    parser.add_argument("--keep", choices=choices, metavar="{host,drop}", default="host", help=about)
     wait_options(parser)
     quiet_option(parser)
     format_option(parser)

@@ -145,8 +145,7 @@ class ChangesInPlace(HasPools, InGroup):
         """
         self._holding.require_open()
         program = self._holding.state.program
-        pools, others = self._to_sleep(names, to)
-        with self._pools_asleep(pools, to):
+        with self._pools_asleep(names, to) as others:
             if not others:
                 return difference(program, program)
             with self._holding.turn.taken():
@@ -167,15 +166,13 @@ class ChangesInPlace(HasPools, InGroup):
         """
         self._holding.require_open()
         program = self._holding.state.program
-        pools, others = self._to_wake(names)
+        woken = difference(program, program)
         try:
-            with self._holding.turn.taken():
-                woken = difference(program, program)
+            with self._pools_awake(names, retain=retain) as others:
                 if others is None or others:
                     woken = sleeping.wake(self._holding, others, retain=retain, on_bytes=on_bytes)
         finally:
             self._renew_pools()
-        self._wake_pools(pools, retain=retain)
         return woken
 
     def _renew_pools(self) -> None:

@@ -10,10 +10,13 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, driver_failure
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError, driver_failure
 from hipplan.layout.mempool import MemPool
 from hipplan.layout.state import State
 from hipplan.layout.undo import Undone, log_failures, undone_of, wait_until_idle
@@ -45,8 +48,7 @@ class GrowingPool(MemPool):
         step = (machine and machine.granularity_recommended) or FALLBACK_GRANULARITY
         self.region = region
         self.tag = tag_of(program, region)
-        self.asleep_in = ""
-        """Where its bytes are while it sleeps: host or drop."""
+        self._to = ""
         self._runtime = state.runtime
         self._spec = placed.region.spec
         self._leases = leases
@@ -77,6 +79,11 @@ class GrowingPool(MemPool):
         return self.native.usage.used
 
     @property
+    def asleep_in(self) -> str:
+        """Where its bytes are while it sleeps: host or drop; else empty."""
+        return self._to if self.native.state == "asleep" else ""
+
+    @property
     def usage(self) -> PoolUsage:
         """What it takes now."""
         native = self.native.usage
@@ -104,16 +111,17 @@ class GrowingPool(MemPool):
     def why_full(self) -> str:
         return self.native.why_full if self.native.usage.refused > self._refused else ""
 
-    def stop(self, *, force: bool = False) -> None:
-        """From here on it has no memory to give. Raises LayoutInUse (HP409): a thread is allocating in it, and not
-        force."""
+    def stop(self, *, force: bool = False) -> bool:
+        """From here on it has no memory to give. Returns whether it had before. Raises LayoutInUse (HP409): a thread is
+        allocating in it, and not force."""
         with self._lock:
             if self._users and not force:
                 hint = "leave every `with layout.torch_pool(...)` block first"
                 summary = f"the pool '{self.region}' is in use: PyTorch allocates in it"
                 raise LayoutInUse(Diagnostic("HP409", summary, hint=hint))
-            if self.native.state == "open":
+            if stops := self.native.state == "open":
                 self.native.stop()
+            return stops
 
     def trim(self) -> Undone:
         """Frees chunks without tensors. Raises, with nothing freed, ApplyError (HP401) and what a signal raises."""
@@ -124,31 +132,29 @@ class GrowingPool(MemPool):
                 wait_until_idle(self._runtime, {self.label: self.device})
             except _core.HipError as error:
                 raise driver_failure(error, self.region, "nothing was freed") from error
-        return self._reported(lambda report: self.native.free_chunks(before, report))
+        return reported(lambda report: self.native.free_chunks(before, report))
 
-    def sleep(self, to: str) -> Undone:
-        """Frees the memory of a stopped pool and keeps its tensors. to: host or drop. Raises ApplyError (HP401, HP440);
-        then it is unchanged, and still stopped."""
+    def begin_sleep(self, to: str, change: _core.PoolsChange) -> Undone:
+        """Adds it to what sleeps: its memory is unmapped, and stays until the change is committed. It is stopped. to:
+        host or drop. Raises ApplyError (HP401); then it is as before, or what is logged says that it is asleep."""
         before = self.native.mark()
+        self._to = to
         try:
             wait_until_idle(self._runtime, {self.label: self.device})
-            freed = self._reported(lambda report: self.native.free_chunks(before, report))
-            slept = self._reported(lambda report: self.native.fall_asleep(to == HOST, report))
+            freed = reported(lambda report: self.native.free_chunks(before, report))
+            return freed.and_then(reported(lambda report: change.sleep(self.native, to == HOST, report)))
         except _core.HipError as error:
-            raise driver_failure(error, self.region, "nothing was changed") from error
-        self.asleep_in = to
-        return freed.and_then(slept)
+            raise driver_failure(error, self.region, f"the pool '{self.region}' cannot sleep") from error
 
-    def wake(self, *, retain: bool) -> Undone:
-        """Restores memory and bytes. Raises ApplyError (HP401, HP442); then it is still asleep."""
+    def begin_wake(self, change: _core.PoolsChange) -> Undone:
+        """Adds it to what wakes: memory and bytes are restored, and it stays stopped until the change is committed.
+        Raises ApplyError (HP401, HP442); then it is still asleep."""
         before = self.native.mark()
-        freed = self._reported(lambda report: self.native.free_chunks(before, report))
+        freed = reported(lambda report: self.native.free_chunks(before, report))
         try:
-            woken = self._reported(lambda report: self.native.wake_up(retain, report))
+            return freed.and_then(reported(lambda report: change.wake(self.native, report)))
         except _core.HipError as error:
             raise self._unwoken(error) from error
-        self.asleep_in = ""
-        return freed.and_then(woken)
 
     def _unwoken(self, error: _core.HipError) -> ApplyError:
         """HP442 if the device has too little memory, else HP401."""
@@ -156,8 +162,8 @@ class GrowingPool(MemPool):
             with suppress(_core.HipError):
                 free, _ = self._runtime.memory_info(self.device)
                 needed = self.native.usage.all_chunks
-                return ApplyError(no_room_to_wake(self.label, max(needed, free), free))
-        return driver_failure(error, self.region, "it is still asleep")
+                return ApplyError(no_room_to_wake(self.label, max(needed, free), free, f" the pool '{self.region}'"))
+        return driver_failure(error, self.region, f"the pool '{self.region}' is still asleep")
 
     def host_copy(self, address: int, size: int) -> memoryview | None:
         """The copy in host memory of bytes of a block; None if there is none. It is not freed while views of it live.
@@ -169,17 +175,7 @@ class GrowingPool(MemPool):
 
     def close(self) -> Undone:
         """Frees all of its memory; tensors that still live point at nothing. The device is idle."""
-        return self._reported(lambda report: self.native.close(True, report))
-
-    def _reported(self, call: Callable[[_core.UndoReport], object]) -> Undone:
-        """Runs a call that adds to a report. What the report names of a call that failed is logged."""
-        report = _core.UndoReport()
-        try:
-            call(report)
-        except BaseException:
-            log_failures(undone_of(report))
-            raise
-        return undone_of(report)
+        return reported(lambda report: self.native.close(True, report))
 
 
 class _HostCopy(_core.Window):
@@ -213,12 +209,14 @@ class GrowingPools:
     @contextmanager
     def stopped(self, pools: list[GrowingPool], *, force: bool = False) -> Iterator[None]:
         """While entered, these give out nothing. Raises LayoutInUse (HP409), with nothing stopped."""
+        mine: list[GrowingPool] = []
         try:
             for pool in pools:
-                pool.stop(force=force)
+                if pool.stop(force=force):
+                    mine.append(pool)
             yield
         finally:
-            for pool in pools:
+            for pool in mine:
                 pool.native.resume()
 
     def drop(self, pool: GrowingPool) -> Undone:
@@ -234,26 +232,51 @@ def require_target(region: str, to: object) -> str:
     return str(to)
 
 
-def fall_asleep(pools: list[GrowingPool], to: str) -> Undone:
-    """All of these stopped pools, or none: those that sleep already are woken again. Raises as GrowingPool.sleep()."""
-    done: list[GrowingPool] = []
-    undone = Undone(0)
+@contextmanager
+def together(
+    lock: AbstractContextManager[Any], begin: Callable[[_core.PoolsChange], Undone], *, retain: bool = False
+) -> Iterator[None]:
+    """What several pools begin, all of them do when the block ends, and none does if it raises.
+
+    lock: the layout's, for what frees copies. begin: adds them to a change; retain: as of Layout.wake(). Raises what
+    begin and the block raise; LeakError, of the block too: it is done, but memory could not be released.
+    """
+    change, undone, leaked = _core.PoolsChange(), Undone(0), None
     try:
-        for pool in pools:
-            if pool.native.state != "asleep":
-                undone = undone.and_then(pool.sleep(to))
-                done.append(pool)
+        with lock:
+            undone = begin(change)
+        try:
+            yield
+        except LeakError as error:
+            leaked = error
     except BaseException:
         log_failures(undone)
-        wake_again(done)
+        with lock:
+            _log_undo(reported(change.undo))
         raise
-    return undone
+    with lock:
+        undone = undone.and_then(reported(partial(change.commit, retain)))
+    if leaked is not None:
+        log_failures(undone)
+        raise leaked
+    undone.raise_failures()
 
 
-def wake_again(pools: list[GrowingPool]) -> None:
-    """For a sleep of several that failed; bytes that were to be dropped are lost then."""
-    for pool in pools:
-        try:
-            log_failures(pool.wake(retain=False))
-        except (ApplyError, _core.HipError) as error:
-            log.error("'%s' stays asleep: %s", pool.region, error)
+def reported(call: Callable[[_core.UndoReport], object]) -> Undone:
+    """Runs a call that adds to a report. What the report names of a call that failed is logged."""
+    report = _core.UndoReport()
+    try:
+        call(report)
+    except BaseException:
+        _log_undo(undone_of(report))
+        raise
+    return undone_of(report)
+
+
+def _log_undo(undone: Undone) -> None:
+    """Logs what a sleep that failed has left: pools whose memory could not be mapped again, and what was not freed."""
+    for failure in undone.failures:
+        if failure.is_change:
+            text = "the pool '%s' stays asleep, with its bytes; wake() tries again to map its memory. %s"
+            log.error(text, failure.name, failure.driver)
+    log_failures(replace(undone, failures=tuple(failure for failure in undone.failures if not failure.is_change)))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hipplan.errors import ApplyError, LeakError
-from hipplan.layout.growing import POOL_TARGETS, GrowingPool, fall_asleep, require_target, wake_again
+from hipplan import _core
+from hipplan.errors import ApplyError
+from hipplan.layout.growing import POOL_TARGETS, GrowingPool, require_target, together
 from hipplan.layout.holding import Holding
 from hipplan.layout.mempool import Threads
 from hipplan.layout.sleeping import ABLE, KEPT_WITH_ITS_RANGE, Names, keeps_memory, listed
@@ -174,38 +175,45 @@ class HasPools:
         return [*regions], tuple(others)
 
     @contextmanager
-    def _pools_asleep(self, pools: list[GrowingPool], to: object) -> Iterator[None]:
-        """Puts pools to sleep; they wake again if what is done inside fails. Raises as Layout.sleep()."""
+    def _pools_asleep(self, names: Names, to: object) -> Iterator[Names]:
+        """Puts the pools among names to sleep, and yields the other names; they are as before if what is done inside
+        fails. Raises as Layout.sleep()."""
+        pools, others = self._to_sleep(names, to)
         if not pools:
-            yield
+            yield others
             return
         where = require_target(pools[0].region, to)
         holding = self._holding
+
+        def begin(change: _core.PoolsChange) -> Undone:
+            awake = [pool for pool in pools if pool.native.state != "asleep"]  # another thread may have been quicker
+            for pool in awake:
+                if keeps_memory(holding, pool.device, pool.region):
+                    raise cannot_sleep(pool.region, *KEPT_WITH_ITS_RANGE)
+            return _of_all(awake, lambda pool: pool.begin_sleep(where, change))
+
         with holding.pools.stopped(pools):
             for pool in pools:
                 pool.empty_cache()
-            with holding.turn.taken(), holding.lock:
-                for pool in pools:
-                    if keeps_memory(holding, pool.device, pool.region):
-                        raise cannot_sleep(pool.region, *KEPT_WITH_ITS_RANGE)
-                undone = fall_asleep(pools, where)
-        try:
-            yield
-        except LeakError:
-            raise
-        except BaseException:
-            log_failures(undone)
-            wake_again(pools)
-            raise
-        undone.raise_failures()
+            with holding.turn.taken(), together(holding.lock, begin):
+                yield others
 
-    def _wake_pools(self, pools: list[GrowingPool], *, retain: bool) -> None:
-        """Raises as Layout.wake()."""
+    @contextmanager
+    def _pools_awake(self, names: Names | None, *, retain: bool) -> Iterator[Names | None]:
+        """Wakes the pools among names, and yields the other names; they stay asleep if what is done inside fails.
+        Raises as Layout.wake()."""
+        turn = self._holding.turn
+        with turn.taken():
+            pools, others = self._to_wake(names)
         for pool in pools:
             pool.empty_cache()  # what died meanwhile is not restored
-        with self._holding.turn.taken(), self._holding.lock:
-            undone = _of_all(pools, lambda pool: pool.wake(retain=retain))
-        undone.raise_failures()
+
+        def begin(change: _core.PoolsChange) -> Undone:
+            asleep = [pool for pool in pools if pool.native.state == "asleep"]  # another thread may have been quicker
+            return _of_all(asleep, lambda pool: pool.begin_wake(change))
+
+        with turn.taken(), together(self._holding.lock, begin, retain=retain):
+            yield others
 
     @contextmanager
     def _pools_emptied(self, force: bool) -> Iterator[None]:

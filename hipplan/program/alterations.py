@@ -127,9 +127,9 @@ def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
     return ApplyError(Diagnostic("HP440", f"'{name}' cannot sleep", why=why, hint=hint))
 
 
-def no_room_to_wake(device: str, needed: int, free: int) -> Diagnostic:
-    """HP442. needed, free: bytes of the device."""
-    summary = f"{device} lacks {full_size(needed - free)} to wake: {full_size(needed)} are needed"
+def no_room_to_wake(device: str, needed: int, free: int, what: str = "") -> Diagnostic:
+    """HP442. needed, free: bytes of the device. what: what wakes, with a space before it."""
+    summary = f"{device} lacks {full_size(needed - free)} to wake{what}: {full_size(needed)} are needed"
     hint = "everything is still asleep, and no copy is lost: free memory on the device, then wake again"
     return Diagnostic("HP442", summary, why=f"{full_size(free)} are free", hint=hint)
 

@@ -6,13 +6,14 @@ mappings (name[0], ...), so that preflight, steps, verification and undo need no
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
@@ -209,14 +210,39 @@ def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> d
     return {name: _lay_out(region, plan, granularity, findings, budget) for name, region in regions.items()}
 
 
-def memory_of(region: str, chunk: int) -> str:
-    """The name of the allocation behind a chunk."""
+def memory_of(region: str, chunk: int | str) -> str:
+    """The name of the allocation behind a chunk. chunk: its number, or "0..3" for several."""
     return f"{region}#{chunk}"
 
 
-def mapping_of(region: str, chunk: int) -> str:
-    """The name of the mapping of a chunk."""
+def mapping_of(region: str, chunk: int | str) -> str:
+    """The name of the mapping of a chunk. chunk: as of memory_of()."""
     return f"{region}[{chunk}]"
+
+
+class Numbers(NamedTuple):
+    """What numbers_in() returns."""
+
+    of: str
+    """The name before the number."""
+    is_memory: bool
+    """Whether it is a name of memory_of(), not of mapping_of()."""
+    first: int
+    last: int | None
+    """None: one number."""
+
+
+_NUMBER = r"(0|[1-9][0-9]{0,9})"
+_NUMBERED = re.compile(rf"([^#[]+)(?:#{_NUMBER}(?:\.\.{_NUMBER})?|\[{_NUMBER}(?:\.\.{_NUMBER})?\])").fullmatch
+
+
+def numbers_in(name: str) -> Numbers | None:
+    """Which chunks' memory or mapping has this name: kv#0..3 and kv[0..3] stand for several. None: it is no chunk's."""
+    if (match := _NUMBERED(name)) is None:
+        return None
+    of, memory, last_memory, mapping, last_mapping = match.groups()
+    first, last = (mapping, last_mapping) if memory is None else (memory, last_memory)
+    return Numbers(of, memory is not None, int(first), None if last is None else int(last))
 
 
 def resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | None = None) -> PlacedRegion:

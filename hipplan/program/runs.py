@@ -6,7 +6,6 @@ for them, and what it knows of all steps (Program.makers, slots and others) is a
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, repeat
@@ -15,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from hipplan.errors import Span
 from hipplan.program.on_demand import OnDemand
-from hipplan.program.regions import mapping_of, memory_of
+from hipplan.program.regions import mapping_of, memory_of, numbers_in
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, Map, Rights, SetAccess, Step, named
 
@@ -245,11 +244,6 @@ def runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, Run]]:
         number += len(segment)
 
 
-_NUMBER = r"(0|[1-9][0-9]{0,9})"
-_OF_CHUNK = re.compile(rf"([^#[]+)(?:#{_NUMBER}|\[{_NUMBER}\])").fullmatch
-"""The name of a chunk's memory, or of its mapping: regions.memory_of(), mapping_of()."""
-
-
 class OfChunk(Protocol):
     """What ByName returns for the objects of a run."""
 
@@ -271,12 +265,10 @@ class ByName(Mapping[str, Value], Generic[Value]):
     def __getitem__(self, name: str) -> Value:
         if name in self._known:
             return self._known[name]
-        if (match := _OF_CHUNK(name)) is not None:
-            region, memory, mapping = match.groups()
-            chunk = int(mapping if memory is None else memory)
-            for run, of_chunk in self._runs.get((region, memory is not None), ()):
-                if chunk in run.chunks:
-                    value: Value = of_chunk(run, chunk)
+        if (numbers := numbers_in(name)) is not None and numbers.last is None:
+            for run, of_chunk in self._runs.get((numbers.of, numbers.is_memory), ()):
+                if numbers.first in run.chunks:
+                    value: Value = of_chunk(run, numbers.first)
                     return value
         raise KeyError(name)
 

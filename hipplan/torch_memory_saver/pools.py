@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
@@ -19,8 +18,6 @@ from hipplan.layout.sleeping import asked
 from hipplan.machines.runtimes import choose
 from hipplan.program.alterations import refuse_asleep
 from hipplan.program.backups import DROP, HOST
-
-log = logging.getLogger("hipplan")
 
 CHUNKS_MAX = 1024
 """Of a region: on AMD each takes a file descriptor."""
@@ -109,24 +106,12 @@ class Pools:
             return
         with self._lock, self._named(layout):
             kept, dropped = (self._of(layout, tag, kept=kept, asleep=False) for kept in (True, False))
-            layout.sleep(kept, to=HOST)
-            try:
+            with layout._pools_asleep(kept, HOST):
                 layout.sleep(dropped, to=DROP)
-            except BaseException:
-                self._wake_again(layout, kept)
-                raise
-
-    @staticmethod
-    def _wake_again(layout: Layout, names: list[str]) -> None:
-        """For a pause of which the second half failed. A failure is logged, and all bytes are still in the copies."""
-        try:
-            layout.wake([name for name in names if name in layout.asleep], retain=True)
-        except HipplanError as error:
-            log.error("what was paused stays so: %s", error)
 
     def resume(self, tag: str | None, *, retain: bool) -> None:
-        """Restores memory and bytes of all kinds with a tag, or of all. What fails stays paused, and the others are
-        awake. retain: keeps the copies. Raises as Layout.wake(); the error names what is paused."""
+        """Restores memory and bytes of all kinds with a tag, or of all; all of them wake, or none. retain: keeps the
+        copies. Raises as Layout.wake(); the error names what is paused."""
         if (layout := self.layout) is None:
             return
         with self._lock, self._named(layout):

@@ -244,3 +244,43 @@ def test_what_is_bound_in_a_wrong_shape_is_refused(sim: Simulator, wrong: dict[A
         change.bind(wrong)
     with pytest.raises(ValueError, match="nothing is bound"):
         change.advance(1)
+
+
+KIND = (MIB, 0, "pinned", "device", "none", False)
+MEMORY_RUN: row.Row = ("create allocations", "hot", 0, 0, 3, (KIND,))
+MAPPING_RUN: row.Row = ("map and set access", "hot", 4, 0, 3, 3, 0, 0, MIB, (row.RW,))
+"""Slot, first number, count; the slot of the range, offset, the first slot of memory, size."""
+
+
+def with_field(run: row.Row, place: int, value: Any) -> row.Row:
+    return (*run[:place], value, *run[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("run", "wrong", "why"),
+    [
+        (MEMORY_RUN, {2: -1}, "a run has slots"),
+        (MEMORY_RUN, {5: ()}, "no kind"),
+        (MEMORY_RUN, {3: 2**64 - 2}, "a run has a number that is too large"),
+        (MAPPING_RUN, {2: -1}, "a run has slots"),
+        (MAPPING_RUN, {5: -1}, "a run has slots"),
+        (MAPPING_RUN, {7: -1}, "a run has slots"),
+        (MAPPING_RUN, {3: 2**64 - 2}, "a run has a number that is too large"),
+        (MAPPING_RUN, {6: 2**64 - MIB}, "a run has a number that is too large"),
+        (MAPPING_RUN, {8: 2**63}, "a run has a number that is too large"),
+        (MAPPING_RUN, {4: 2**63}, "more than memory can hold"),
+    ],
+)
+def test_a_run_with_a_slot_or_number_that_it_cannot_have_is_refused(
+    run: row.Row, wrong: dict[int, Any], why: str
+) -> None:
+    assert len(_core.Rows([run])) == (3 if run is MEMORY_RUN else 6)
+    (place, value), = wrong.items()  # fmt: skip
+    with pytest.raises(ValueError, match=why):
+        _core.Rows([with_field(run, place, value)])
+
+
+def test_runs_that_are_too_many_together_are_refused_before_anything_is_reserved() -> None:
+    run = with_field(MAPPING_RUN, 4, 2**61)
+    with pytest.raises(ValueError, match="the rows are more than memory can hold"):
+        _core.Rows([run] * 5)

@@ -24,7 +24,9 @@ from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import Simulator, keys_of
 from tests.faults.test_changes import become
+from tests.layout.native_pool import Allocator
 
+MIB = 2**20
 Plan = dict[str, Any]
 Act = Callable[[Layout], Any]
 """What is done with a live layout."""
@@ -41,6 +43,11 @@ FULL = {
 }
 REGION = {"regions": {"hot": {"device": "gpu.0", "size": "4MiB", "chunk": "2MiB", "reserve": "16MiB"}}}
 ON_HOST = {"regions": {"hot": {"devices": ["gpu.1", "host"], "sizes": ["2MiB", "2MiB"], "chunk": "2MiB"}}}
+FULL_DEVICE = {
+    "regions": {"hot": {"device": "gpu.0", "size": "2MiB", "chunk": "2MiB", "reserve": "32MiB", "overflow": "host"}},
+    "buffers": {"rest": {"kind": "device", "device": "gpu.0", "size": "fill", "reserve": "3MiB"}},
+}
+"""Has room for one more chunk."""
 MANAGED = {
     "streams": {"queue": {"device": "gpu.1"}},
     "buffers": {
@@ -104,6 +111,18 @@ def _mapped(layout: Layout) -> None:
     layout.wake()
 
 
+def _overflowing(layout: Layout) -> None:
+    layout.grow("hot", by="6MiB")
+    layout.shrink("hot", to="2MiB")
+
+
+def _part_there_and_back(layout: Layout) -> None:
+    layout.remap("hot", part="..2MiB", device="host")
+    layout.remap("hot", part="..2MiB", device="gpu.0", retain=True)
+    layout.sleep("hot", to="mapped")
+    layout.wake()
+
+
 def _there_and_back(layout: Layout) -> None:
     layout.remap("hot", device="host")
     layout.remap("hot", device="gpu.0", retain=True)
@@ -119,6 +138,8 @@ CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "remap to the host": (REGION, lambda: lambda layout: layout.remap("hot", device="host")),
     "remap from the host": (ON_HOST, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
     "remap there and back, twice": (REGION, lambda: _there_and_back),
+    "remap a part there and back, then sleep there": (REGION, lambda: _part_there_and_back),
+    "grow on the host and shrink": (FULL_DEVICE, lambda: _overflowing),
     "wake": (REGION, lambda: _awake),
     "sleep on the host and wake": (REGION, lambda: _mapped),
     "sleep": (REGION, lambda: lambda layout: layout.sleep("hot")),
@@ -165,16 +186,20 @@ class Refusals:
         self.refused = 0
         self.wrong: list[str] = []
 
-    def sweep(self, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe]) -> None:
-        """act: gives the layout that there is behind it."""
+    def sweep(
+        self, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe], end: Callable[[Layout], str] = lambda _: ""
+    ) -> None:
+        """act: gives the layout that there is behind it. end: comes before it is closed, and says what is wrong."""
         for _ in range(2):  # what is made once for the process
-            self._once(0, begin, act)
+            self._once(0, begin, act, end)
         nth, refused = 0, -1
         while self.refused > refused:
             nth, refused = nth + 1, self.refused
-            self._once(nth, begin, act)
+            self._once(nth, begin, act, end)
 
-    def _once(self, nth: int, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe]) -> None:
+    def _once(
+        self, nth: int, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe], end: Callable[[Layout], str]
+    ) -> None:
         before = self.sim.alive()
         layout = begin()
         errors: list[BaseException] = []
@@ -194,6 +219,8 @@ class Refusals:
             self.wrong.append(f"{nth}: {what}, although everything was freed")
         try:
             if layout is not None:
+                if wrong := end(layout):
+                    self.wrong.append(f"{nth}: {what}: {wrong}")
                 layout.close()
         except HipplanError as error:
             errors.append(error)
@@ -234,6 +261,65 @@ def sweep_change(sim: Simulator, plan: Plan, make: Callable[[], Act]) -> Refusal
     return refusals
 
 
+POOLS = ("first", "second", "third")
+IN_POOLS = {
+    "regions": {
+        name: {"device": f"gpu.{number % 2}", "size": 0, "reserve": "8MiB", "chunk": "2MiB", "torch": {"tag": name}}
+        for number, name in enumerate(POOLS)
+    }
+}
+
+
+def _all_asleep(layout: Layout) -> None:
+    layout.sleep(POOLS)
+
+
+def _all_awake(layout: Layout) -> None:
+    layout.wake()
+    wait_until_freed()
+
+
+POOL_CHANGES: dict[str, tuple[Act, Act]] = {
+    "sleep of pools": (lambda layout: None, _all_asleep),
+    "drop of pools": (lambda layout: None, lambda layout: layout.sleep(POOLS, to="drop")),
+    "wake of pools": (_all_asleep, _all_awake),
+}
+"""What comes before, with all the memory that it wants; and what is refused memory."""
+
+
+def sweep_pools(sim: Simulator, first: Act, act: Act) -> Refusals:
+    """Of several pools with a tensor each: all have done it, or none; each tensor keeps its bytes."""
+    program, refusals = program_of(IN_POOLS), Refusals(sim)
+    tensors: list[tuple[Allocator, int]] = []
+
+    def begin() -> Layout:
+        layout = run(program, sim.runtime)
+        tensors[:] = [(allocator, allocator.block(MIB)) for allocator in (Allocator(layout, name) for name in POOLS)]
+        for number, (_, address) in enumerate(tensors):
+            sim.fill(address, number + 1, MIB)
+        first(layout)
+        return layout
+
+    def done(layout: Maybe) -> Maybe:
+        assert layout is not None
+        act(layout)
+        return layout
+
+    def end(layout: Layout) -> str:
+        wrong, asleep = [], layout.asleep
+        if len(asleep) not in (0, len(POOLS)):
+            wrong.append(f"only {', '.join(asleep)} asleep")
+        layout.wake()
+        for number, (allocator, address) in enumerate(tensors):
+            if "drop" not in asleep.values() and sim.read(address, MIB) != bytes([number + 1]) * MIB:
+                wrong.append(f"the tensor in '{POOLS[number]}' has lost its bytes")
+            allocator.free(address)
+        return "; ".join(wrong)
+
+    refusals.sweep(begin, done, end)
+    return refusals
+
+
 def main() -> None:
     gc.freeze()  # each look for garbage is at what comes from here on
     sim = Simulator()
@@ -241,6 +327,7 @@ def main() -> None:
     bind = {"shared": shared.export("shared"), "caller": bytearray(65536)}
     collected = {what: sweep_plan(sim, plan, bind) for what, plan in PLANS.items()}
     collected |= {what: sweep_change(sim, *change) for what, change in CHANGES.items()}
+    collected |= {what: sweep_pools(sim, *change) for what, change in POOL_CHANGES.items()}
     for what, refusals in collected.items():
         print(json.dumps({"what": what, "refused": refusals.refused, "wrong": refusals.wrong}))
 

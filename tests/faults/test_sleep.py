@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hipplan.layout.layout import Layout
-from tests.conftest import Key, Simulator
-from tests.faults.change import PATTERN_BYTES, Change
+from tests.conftest import Key, Simulator, keys_of
+from tests.faults.change import PATTERN_BYTES, Change, owned
 from tests.faults.harness import (
     FOR_EVER,
     ONCE,
@@ -96,7 +96,22 @@ ACTS: dict[str, Callable[[Path], Acts]] = {
 }
 
 
-class Slept(Change):
+class Tier(Change):
+    """A change of memory that may move to the host."""
+
+    def expected(self, before: set[Key], error: Error) -> set[Key]:
+        """With the memory of the host that is kept for the next time."""
+        own = owned(self.sim, self.layout) | keys_of(failures_of(error)) | self.others
+        on_host = [
+            memory for memory in self.sim.ledger()["allocations"] if memory["device"] < 0 and memory["references"]
+        ]
+        kept = {("allocation", memory["handle"]): memory["size"] for memory in on_host}
+        kept = {key: size for key, size in kept.items() if key not in own}
+        assert sum(kept.values()) == self.layout.retained
+        return super().expected(before, error) | kept.keys()
+
+
+class Slept(Tier):
     """Whatever failed: when it is awake at last, all is where it was, with its bytes."""
 
     def __init__(self, sim: Simulator, act: Act, first: Act | None, folder: Path) -> None:
@@ -110,14 +125,6 @@ class Slept(Change):
         layout = super().begin()
         self.was_asleep = layout.asleep
         return layout
-
-    def expected(self, before: set[Key], error: Error) -> set[Key]:
-        """With the memory of the host that is kept for the next time."""
-        allocations = self.sim.ledger()["allocations"]
-        kept = [memory for memory in allocations if memory["device"] < 0 and memory["references"] > memory["mappings"]]
-        kept = kept if self.layout.retained else []
-        assert sum(memory["size"] for memory in kept) == self.layout.retained
-        return super().expected(before, error) | {("allocation", memory["handle"]) for memory in kept}
 
     def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
         super().check(state, error, call, code, lasting)

@@ -8,8 +8,8 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["hipplan.holders.attaching", "hipplan.api", "tests.holders.clients"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["hipplan.holders.attaching", "hipplan.api", "tests.holders.clients"])
 
 
 @dataclass
@@ -75,8 +75,8 @@ def _attach(task: Task, pipe: Any) -> None:
 
 def start(task: Task, environment: dict[str, str]) -> tuple[Any, Any]:
     """Start a client: (process, pipe), for result()."""
-    read_end, write_end = _context.Pipe(duplex=False)
-    process = _context.Process(target=_run, args=(task, write_end, environment), daemon=True)
+    read_end, write_end = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_run, args=(task, write_end, environment), daemon=True)
     process.start()
     write_end.close()
     return process, read_end

@@ -36,13 +36,6 @@ PLAN: dict[str, Any] = {
 FREES = "hipHostFree@1"
 
 
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(PLAN, runtime="sim") as made:
-        yield made
-    assert sim.alive() == set()
-
-
 def copies(sim: Simulator) -> int:
     return len([buffer for buffer in sim.ledger()["buffers"] if buffer["size"] == 8 * MIB])
 

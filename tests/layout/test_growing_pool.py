@@ -6,7 +6,6 @@ import gc
 import json
 import random
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,12 +32,6 @@ PLAN: dict[str, Any] = {
         "plain": {"device": "gpu.0", "size": "2MiB"},
     },
 }
-
-
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(PLAN, runtime="sim") as layout:
-        yield layout
 
 
 def of(layout: Layout, region: str = "weights") -> Any:

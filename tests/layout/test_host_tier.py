@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,13 @@ def plan(**keys: Any) -> dict[str, Any]:
     return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
 
 
+PLAN = plan()
+
+
 def mixed(**keys: Any) -> dict[str, Any]:
     """A region with two chunks on gpu.0 and two on the host."""
     region = {"devices": ["gpu.0", "host"], "sizes": ["4MiB", "4MiB"], "chunk": "2MiB", **keys}
     return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
-
-
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(plan(), runtime="sim") as made:
-        yield made
-    assert sim.alive() == set()
 
 
 def places(layout: Layout) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,6 @@ PLAN: dict[str, Any] = {
     "buffers": {"plain": {"kind": "device", "size": "1MiB"}},
     "contents": {"weights": {"value": 7}},
 }
-
-
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(PLAN, runtime="sim") as made:
-        yield made
-    assert sim.alive() == set()
 
 
 def free(layout: Layout) -> list[int]:

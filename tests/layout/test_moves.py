@@ -32,12 +32,6 @@ PLAN: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def layout(sim: Simulator) -> Any:
-    with hipplan.apply(PLAN, runtime="sim") as made:
-        yield made
-
-
 def loading(layout: hipplan.Layout, file: Path, meanwhile: Callable[[], None]) -> list[BaseException | None]:
     """Loads a file into x on a thread of its own, and does something while the bytes are on their way."""
     layout.fill("x", 0)

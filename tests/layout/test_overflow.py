@@ -24,11 +24,7 @@ def plan(**keys: Any) -> dict[str, Any]:
     return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
 
 
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(plan(), runtime="sim") as made:
-        yield made
-    assert sim.alive() == set()
+PLAN = plan()
 
 
 @contextmanager

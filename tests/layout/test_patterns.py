@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import hipplan
 from hipplan.errors import ApplyError, LayoutInUse
 from hipplan.layout.layout import Layout
 from hipplan.program.patterns import chosen
-from tests.conftest import Simulator
 
 MIB = 2**20
 KV = {"device": "gpu.0", "size": "2MiB", "chunk": "2MiB", "reserve": "16MiB"}
@@ -27,12 +25,6 @@ PLAN: dict[str, Any] = {
     "reservations": {"view": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "part.*"}]}},
     "buffers": {"staging": {"kind": "pinned", "size": "1MiB"}, "plain": {"kind": "device", "size": "1MiB"}},
 }
-
-
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(PLAN, runtime="sim") as made:
-        yield made
 
 
 def sizes(layout: Layout) -> list[int]:

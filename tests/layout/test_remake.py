@@ -40,13 +40,6 @@ regions:
 """
 
 
-@pytest.fixture
-def layout(sim: Simulator) -> Iterator[Layout]:
-    with hipplan.apply(PLAN, runtime="sim") as made:
-        yield made
-    assert sim.alive() == set()
-
-
 def access_of(layout: Layout, name: str) -> list[int]:
     return [layout.runtime.access(device, layout[name].address) for device in (0, 1)]
 

@@ -416,3 +416,48 @@ def consent_of_each(layout: Any, sim: Any) -> list[str]:
             answers.append(str(error))
     assert layout.drift() == []
     return answers
+
+
+def host_tier(layout: Any, sim: Any) -> Any:
+    """Twice in a row: memory of a rank's own moves to the host and back, sleeps there and wakes, and grows there.
+
+    Returns the address before and after, the devices on the way, and what is kept."""
+    me = layout.program.rank.rank
+    address, been = layout["part"].address, []
+    for _ in range(2):
+        layout.fill("part", me + 1)
+        layout.remap("part", device="host")
+        been.append(layout["part"].devices)
+        layout.remap("part", device="gpu", retain=True)
+        layout.sleep("part", to="mapped")
+        been.append(layout.asleep["part"])
+        assert set(read(layout, "part")) == {me + 1}
+        layout.barrier()
+        layout.wake()
+        assert set(read(layout, "part")) == {me + 1} and set(read(layout, "tail")) == {9}
+        assert not layout.drift()
+    layout.grow("tail", by="4MiB")
+    assert layout["tail"].resource.held_by == (("gpu", 4 << 20), ("host", 4 << 20))
+    layout.shrink("tail", by="4MiB")
+    return address == layout["part"].address, been, layout.retained
+
+
+def one_cannot_move_to_the_host(layout: Any, sim: Any) -> Any:
+    """Rank 1 fails, on the way there and on the way back: all ranks stay where they are."""
+    me, answer = layout.program.rank.rank, []
+    for act in (
+        lambda: layout.remap("part", device="host"),
+        lambda: layout.sleep("part", to="mapped"),
+        lambda: layout.wake(),
+    ):
+        for fails in (True, False):
+            sim.runtime.arm_faults("hipMemMap@1=999" if me == 1 and fails else "")
+            try:
+                act()
+            except hipplan.HipplanError as error:
+                answer.append(type(error).__name__)
+            sim.runtime.arm_faults("")
+            answer.append((layout["part"].devices, layout.asleep))
+        if layout["part"].devices == ("host",) and not layout.asleep:
+            layout.remap("part", device="gpu")
+    return answer, layout.drift()

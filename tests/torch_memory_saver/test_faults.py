@@ -83,7 +83,7 @@ class Program:
     @property
     def paused(self) -> set[str]:
         layout = self.saver._pools.layout
-        return set() if layout is None else {pool.region for pool in layout.usage() if pool.mapped == 0 and pool.blocks}
+        return set() if layout is None else {*layout.asleep}
 
 
 Act = Callable[[Program], Any]
@@ -183,7 +183,8 @@ def test_any_call_may_fail(
         more = attempt(program.saver.resume)
         known = "\n".join([error, more, *caplog.messages, *_core.take_leaks()])
         if mode == ONCE or "hipMemUnmap(" not in known:
-            assert more == "", (n, call)
+            # The copies of a pause that failed may be reported later.
+            assert more == "" or (mode == FOR_EVER and "HP401" not in more and "HP442" not in more), (n, call)
             program.require_whole()
         known += "\n".join([attempt(program.close), *caplog.messages, *_core.take_leaks()])
         left = sim.alive() - empty
