@@ -86,7 +86,7 @@ def _stretches(old: Sequence[range], new: Sequence[range], count: int) -> Iterat
 def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
     is_plain = not any(program.contents or program.parts for program in (old, new))
-    if not is_plain or old.evenness.in_pieces or old.devices != new.devices:
+    if not is_plain or old.devices != new.devices:
         return Touched(old, new, frozenset(), frozenset(), (old, new))
     regions = frozenset(_equal_regions(old, new, renewed))
     buffers = frozenset(_equal_buffers(old, new, renewed))

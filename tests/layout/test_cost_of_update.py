@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program import listing, steps
 from hipplan.program.change import Change
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.difference import _Comparison, _on_old_ranges, difference
 from hipplan.program.losses import losses
 from hipplan.program.program import Program

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.program.all_ranks import AllRanks, ranks_of
 from hipplan.program.parts import Offer, Part, offer_of, with_parts
+from hipplan.ranks.all_ranks import AllRanks, ranks_of
 from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
 from tests.descriptors import descriptors
 
