@@ -60,7 +60,7 @@ class AndEqual(Set[Key]):
     def __contains__(self, key: object) -> bool:
         if key in self.keys:
             return True
-        return isinstance(key, tuple) and self._part.leaves_out(*key[:2])
+        return isinstance(key, tuple) and self._part.leaves_out(*key[:3])
 
     def __iter__(self) -> Iterator[Key]:
         return (key for step in self._part.whole[1].steps if (key := key_of(step)) in self and key is not None)
