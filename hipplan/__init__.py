@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from hipplan.layout.streams import Stream
     from hipplan.layout.transfer import Transfer
     from hipplan.layout.views import Piece
+    from hipplan.lowering.compiler import compile  # noqa: A004
     from hipplan.machines.machine import Machine
     from hipplan.machines.profiles import load_machine as machine
     from hipplan.pictures.picture import Picture, draw
-    from hipplan.program.compiler import compile  # noqa: A004
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
     from hipplan.ranks.groups import Group, group
@@ -108,7 +108,7 @@ _WHERE = {
     "Transfer": "layout.transfer",
     "apply": "api",
     "attach": "holders.attaching",
-    "compile": "program.compiler",
+    "compile": "lowering.compiler",
     "draw": "pictures.picture",
     "group": "ranks.groups",
     "load": "language.loader",

@@ -9,8 +9,8 @@ from hipplan.layout.layout import Layout
 
 
 def meddle(layout: Layout, operation: str, name: str, *fields: Any) -> None:
-    """Runs one row about an object: see hipplan/program/rows.py. No check, and no trace in the layout's own state."""
-    holdings, slot = layout._holding.native, layout.program.slots[name]
+    """Runs one row about an object: see hipplan/lowering/rows.py. No check, and no trace in the layout's own state."""
+    holdings, slot = layout._holding.native, layout._holding.state.slot(name)
     rows = _core.Rows([(operation, name, slot, *fields)])
     there = len(_core.Snapshot(holdings))
     change = _core.Change(holdings, rows, slots=there, same_slots=there)

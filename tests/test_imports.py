@@ -10,7 +10,8 @@ import pytest
 READS_PLANS = frozenset({
     "yaml", "hipplan.language.source", "hipplan.language.expand", "hipplan.language.resolve", "hipplan.language.loader",
     "hipplan.language.model.translate", "hipplan.machines.profiles", "hipplan.program.compiler",
-    "hipplan.program.preflight", "hipplan.program.devices", "hipplan.program.lock", "hipplan.layout.recorded",
+    "hipplan.lowering.compiler", "hipplan.program.preflight", "hipplan.program.devices", "hipplan.program.lock",
+    "hipplan.layout.recorded",
 })  # fmt: skip
 """What attaching to memory need not import: the program is made already."""
 HEAVY = frozenset({

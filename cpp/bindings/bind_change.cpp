@@ -159,7 +159,7 @@ void bind_change(py::module_& module) {
       .def("__init__", constructor(+[](const py::sequence& rows) {
              return std::const_pointer_cast<row_table>(read_rows(rows));
            }),
-           is_constructor(), py::arg("rows"), "rows: tuples, see hipplan/program/rows.py. ValueError.")
+           is_constructor(), py::arg("rows"), "rows: tuples, see hipplan/lowering/rows.py. ValueError.")
       .def("__len__", [](const row_table& self) { return self.rows.size(); });
   bind_holdings(module);
   using rows_ptr = std::shared_ptr<row_table>;

@@ -1,4 +1,4 @@
-// Reads rows from Python: tuples (operation, name, slot, numbers ...) as hipplan/program/rows.py makes them.
+// Reads rows from Python: tuples (operation, name, slot, numbers ...) as hipplan/lowering/rows.py makes them.
 #pragma once
 
 #include "bindings.hpp"

@@ -12,7 +12,7 @@ namespace hipplan {
 class range_pieces {
  public:
   /// HIP 7.0 to 7.2 add up the sizes of a range's mappings, in the order of their heap addresses, and refuse
-  /// a hipMemSetAccess whose size is not equal to one of these sums. hipplan/program/pieces.py finds the
+  /// a hipMemSetAccess whose size is not equal to one of these sums. hipplan/lowering/pieces.py finds the
   /// calls that are always accepted; one of them covers everything that is mapped. So where it lies is
   /// recorded, on these releases only.
   [[nodiscard]] static bool sums_in_any_order(const hip::runtime& runtime) noexcept {

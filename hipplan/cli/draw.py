@@ -48,8 +48,8 @@ def run(given: Namespace) -> int:
 def _picture(given: Namespace) -> Picture:
     """Raises PlanError, MachineError, WrongUsage."""
     from hipplan.pictures.picture import draw
-    from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
+    from hipplan.ranks.all_ranks import AllRanks
 
     compiled = programs(given)
     if isinstance(compiled, AllRanks):

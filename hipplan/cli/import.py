@@ -95,7 +95,7 @@ def _model(given: Namespace, folder: str) -> int:
     from hipplan.cli.measured import machine_of
     from hipplan.language.loader import load
     from hipplan.language.serving import plan_text, read_model
-    from hipplan.program.compiler import compile  # noqa: A004
+    from hipplan.lowering.compiler import compile  # noqa: A004
     from hipplan.program.fitting import fitted
 
     reserve = _reserve(given.reserve or "10%")

@@ -44,7 +44,7 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     from hipplan.cli.measured import machine_of
-    from hipplan.program.compiler import compile as compile_plan
+    from hipplan.lowering.compiler import compile as compile_plan
     from hipplan.program.lock import Locked, lock, sizes_of, to_yaml
 
     if given.check is not None and (given.output != "-" or given.address_base is not None):

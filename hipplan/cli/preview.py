@@ -43,11 +43,11 @@ from hipplan.plain import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
     from hipplan.program.listing import Line
     from hipplan.program.program import Program
     from hipplan.program.steps import Step
+    from hipplan.ranks.all_ranks import AllRanks
 
 _FEW = 10
 """At most so many names are shown."""
@@ -83,8 +83,8 @@ def run(given: Namespace) -> int:
 
 
 def _preview(given: Namespace) -> int:
-    from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
+    from hipplan.ranks.all_ranks import AllRanks
 
     if given.old is None and (given.detailed_exitcode or given.fail_on_loss):
         raise WrongUsage("--from-var, --from-var-file, --detailed-exitcode and --fail-on-loss need --from")
@@ -131,7 +131,9 @@ def _write(change: Difference, given: Namespace) -> None:
 
 
 def _preview_one(program: Program, given: Namespace) -> None:
-    from hipplan.program import open_sizes, pieces
+    from hipplan.lowering import pieces
+    from hipplan.lowering.lowered import lowered
+    from hipplan.program import open_sizes
     from hipplan.program.difference import from_nothing
     from hipplan.show import render, render_json, summary
     from hipplan.show.tables import console
@@ -153,7 +155,7 @@ def _preview_one(program: Program, given: Namespace) -> None:
     if (bars := summary.device_bars(program)).row_count:
         console().print(bars)
     print(render.totals(program))
-    for note in filter(None, (open_sizes.note(program), pieces.note(program))):
+    for note in filter(None, (open_sizes.note(program), pieces.note(lowered(program)))):
         render.print_line(note)
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from hipplan.language.loader import LoadedPlan, PlanSource
     from hipplan.machines.machine import Machine
-    from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
+    from hipplan.ranks.all_ranks import AllRanks
 
 
 def program_options(parser: Parser) -> None:
@@ -33,8 +33,8 @@ def program_options(parser: Parser) -> None:
 def programs(given: Namespace) -> Program | AllRanks | Difference:
     """Raises PlanError, MachineError, WrongUsage."""
     from hipplan.cli.measured import machine_of
-    from hipplan.program.compiler import compile as compile_plan
-    from hipplan.program.compiler import compile_change
+    from hipplan.lowering.compiler import compile as compile_plan
+    from hipplan.lowering.compiler import compile_change
 
     if given.old == given.file == "-":
         raise WrongUsage("only one of the two plans can be standard input")
@@ -60,7 +60,7 @@ def programs(given: Namespace) -> Program | AllRanks | Difference:
 
 def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine, given: Namespace) -> AllRanks:
     """Raises WrongUsage for a rank that does not exist."""
-    from hipplan.program.all_ranks import AllRanks, ranks_of
+    from hipplan.ranks.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)
     if given.rank is not None and given.rank >= len(ranks):
@@ -73,8 +73,8 @@ def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine
 
 
 def _change_of_rank(all_ranks: AllRanks, read_old: Callable[[], PlanSource], given: Namespace) -> Difference:
-    from hipplan.program.all_ranks import AllRanks
-    from hipplan.program.compiler import compile_change
+    from hipplan.lowering.compiler import compile_change
+    from hipplan.ranks.all_ranks import AllRanks
 
     if given.rank is None:
         raise WrongUsage("--from: choose the rank with --rank")

@@ -16,8 +16,8 @@ from hipplan.language.rank import RANKS_MAX
 
 if TYPE_CHECKING:
     from hipplan.language.loader import PlanSource
-    from hipplan.program.all_ranks import AllRanks
     from hipplan.program.program import Program
+    from hipplan.ranks.all_ranks import AllRanks
 
 
 def ranks_option(parser: Parser) -> None:

@@ -125,7 +125,7 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
         return ExitCode.INVALID, list(error.diagnostics)
     code, diagnostics = ExitCode.OK, list(plan.warnings)
     if profile is not None:
-        from hipplan.program.compiler import compile as compile_plan
+        from hipplan.lowering.compiler import compile as compile_plan
 
         try:
             diagnostics = list(compile_plan(plan, profile).warnings)
@@ -151,7 +151,7 @@ def _check_ranks(
     file: str, plan: LoadedPlan, read: Callable[[], PlanSource], given: Namespace, profile: Machine | None
 ) -> tuple[ExitCode, Sequence[Diagnostic]]:
     """Does what _check() does, for a plan for ranks. Raises PlanError if nothing of a rank's part is left to check."""
-    from hipplan.program.all_ranks import AllRanks, ranks_of
+    from hipplan.ranks.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)
     spec = plan.plan.ranks

@@ -10,9 +10,10 @@ from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell
 from hipplan.language.findings import in_order
 from hipplan.language.loader import LoadedPlan, examine
+from hipplan.lowering.compiler import compile as compile_plan
+from hipplan.lowering.lowered import require_attachable
 from hipplan.machines.machine import Machine
 from hipplan.program import held
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.lock import Locked, sizes_of
 
 
@@ -69,7 +70,7 @@ def _on_machine(document: Document, plan: LoadedPlan, profile: Machine | None) -
         if lock is not None:
             lock.hold(program, profile)
         if document.experiment.run is not None:
-            held.holdable(program)
+            require_attachable(held.holdable(program))
     except (MachineError, PlanError) as error:
         return error.exit_code, error.diagnostics
     return ExitCode.OK, program.warnings

@@ -17,11 +17,11 @@ from hipplan.experiment.targets import file_of, files_of
 from hipplan.files import strict_json
 from hipplan.files.output import unwritten, write_document
 from hipplan.language.loader import LoadedPlan, load
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import to_yaml as profile_text
 from hipplan.machines.provenance import collect
 from hipplan.program import lock
-from hipplan.program.compiler import compile as compile_plan
 
 FILE_MAX = 64 << 20
 """Bytes of a file that is packed: the README names larger ones, with their checksums."""

@@ -95,7 +95,8 @@ def attach(
 
     Raises HeldError: there is no such holder (HP452), it is asleep (HP441), it has ended or does not answer (HP455), it
     does not allow this, or this process does not see its devices (HP454); ApplyError (rolled back; HP404: an address is
-    taken); RecordError, RuntimeUnavailable, ValueError, TypeError.
+    taken); MachineError (HP309: another release of HIP than the holder's cannot give the rights); RecordError,
+    RuntimeUnavailable, ValueError, TypeError.
     """
     name = _holder_name(name)
     if access is not None:

@@ -29,6 +29,7 @@ from hipplan.layout.assembly import Target
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import OnBytes, OnProgress, Options
 from hipplan.layout.run import run
+from hipplan.lowering.lowered import require_attachable
 from hipplan.machines.discover import discover
 from hipplan.machines.host import memory_available
 from hipplan.machines.runtimes import Chosen
@@ -154,8 +155,9 @@ def program_to_hold(
     beside: bytes that other generations of the holder use, by UUID of a device. kept: as of sizes_kept().
     Raises PlanError, MachineError.
     """
-    program, _ = where.program(plan, beside, kept)
-    return held.holdable(program)
+    program = held.holdable(where.program(plan, beside, kept)[0])
+    require_attachable(program)
+    return program
 
 
 def fill(

@@ -24,7 +24,7 @@ cpp/c/answer.cpp reads it; it must not rely on a holder that is in order, nor th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -35,6 +35,8 @@ from hipplan.files.dtypes import BYTE
 from hipplan.language.host import is_host
 from hipplan.layout.dlpack import places_of
 from hipplan.layout.state import INSIDE
+from hipplan.lowering.lowered import lowered
+from hipplan.lowering.rows import Slots, rows_of
 from hipplan.machines.discover import uuid_text
 from hipplan.machines.family import Family
 from hipplan.machines.machine import Link, Machine, MachineDevice
@@ -43,7 +45,6 @@ from hipplan.program import held, steps, written
 from hipplan.program.held import Access, Addresses
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.rows import rows_of
 
 FORM = 1
 _FAMILIES, _ADDRESSES = ("amd", "cuda", "sim"), ("same", "any")
@@ -101,13 +102,19 @@ def answer(name: str, made: Message, access: str, sees: Message) -> Message:
         raise HeldError(Diagnostic("HP452", summary, why=why)) from None
     if seen.family != made["family"]:
         raise HeldError(held.of_other_family(name, made["family"], seen.family))
-    program = held.attaching_program(_read(made["program"]), seen.machine, cast("Access", access), seen.addresses)
+    of_holder = _read(made["program"])
+    program = held.attaching_program(of_holder, seen.machine, cast("Access", access), seen.addresses)
+    native = _lowered(program, of_holder)
     there = seen.machine.devices
     return {
         "plan": program.name,
         "devices": [[device, ordinal, there[ordinal].uuid or ""] for device, ordinal in program.devices.items()],
-        "rows": rows_of(program.making, program.slots, program.owners),
-        "objects": [_object(resource, program, seen.family) for resource in program.resources if _is_placed(resource)],
+        "rows": rows_of(native.making, native.slots, native.owners),
+        "objects": [
+            _object(resource, program, native.slots, seen.family)
+            for resource in program.resources
+            if _is_placed(resource)
+        ],
     }
 
 
@@ -117,11 +124,20 @@ def _read(program: str) -> Program:
     return written.read(program)
 
 
+def _lowered(program: Program, of_holder: Program) -> Program:
+    """The program as the holder's release of HIP, which the process has too, needs it. The imports come first, in the
+    order in which the descriptors are sent."""
+    native = lowered(replace(program, measured=of_holder.measured))
+    imports = [step for step in program.steps if isinstance(step, steps.ImportAllocation)]
+    others = (step for step in native.steps if not isinstance(step, steps.ImportAllocation))
+    return program if native.steps is program.steps else replace(native, steps=(*imports, *others))
+
+
 def _is_placed(resource: Resource) -> bool:
     return resource.kind != "allocation"
 
 
-def _object(resource: Resource, program: Program, family: Family) -> tuple[Any, ...]:
+def _object(resource: Resource, program: Program, slots: Slots, family: Family) -> tuple[Any, ...]:
     is_inside = resource.kind in INSIDE
     range_, offset = (resource.inside, resource.offset) if is_inside else (resource.name, 0)
     dtype, shape = (resource.dtype, resource.shape) if resource.dtype else (BYTE.name, (resource.size,))
@@ -131,4 +147,4 @@ def _object(resource: Resource, program: Program, family: Family) -> tuple[Any, 
     if len(resource.held_by) < 2:
         ordinal = steps.CPU_ORDINAL if is_host(resource.device) else program.devices.get(resource.device, steps.UNSEEN)
     size = resource.size
-    return resource.name, resource.kind, program.slots[range_], offset, size, dtype, shape, ordinal, int(is_writable)
+    return resource.name, resource.kind, slots[range_], offset, size, dtype, shape, ordinal, int(is_writable)

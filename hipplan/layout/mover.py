@@ -174,7 +174,7 @@ class Mover:
     def at(self, part: Part) -> int:
         """The address of a part."""
         state = self._state
-        if self._before is not None and part.object not in state.program.slots:
+        if self._before is not None and part.object not in state.lowered.slots:
             state = self._before
         return state.address_of(part.object) + part.offset
 

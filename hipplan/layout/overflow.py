@@ -10,8 +10,9 @@ from hipplan.layout import update
 from hipplan.layout.holding import Holding
 from hipplan.layout.sleeping import asked, require_host_memory
 from hipplan.layout.state import State
-from hipplan.program import patterns, pieces, resize
-from hipplan.program.difference import Difference
+from hipplan.lowering.lowered import lower
+from hipplan.program import patterns, resize
+from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
 from hipplan.program.resize import Size, require
 
@@ -45,12 +46,12 @@ def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Diffe
 
 def _grown(holding: Holding, name: str, by: Size | None, to: Size | None, free: Mapping[str, int]) -> Difference:
     def find_change(state: State, meet: update.Meet) -> Difference:
-        program = pieces.as_planned(state.program)
+        program = state.program
         for one in patterns.chosen(program, [name], "region"):
             require(program, one, "region")
             program = resize.grown(program, one, by=by, to=to, free=free)
-        change = pieces.lead(state.program, meet(program))
-        require_host_memory(change)
+        change = difference(state.program, meet(program))
+        require_host_memory(lower(change, state.lowered).lowered)
         return change
 
     return update.change(holding, "grow", find_change)

@@ -1,4 +1,4 @@
-"""Refuses peer links that would open mappings of other layouts of this process (program/openings.py)."""
+"""Refuses peer links that would open mappings of other layouts of this process (lowering/openings.py)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hipplan import _core
 from hipplan.layout import holding
 from hipplan.layout.state import State
+from hipplan.lowering.openings import Mapped, first_links, opened_by, openings, peers_of, refused
 from hipplan.program.change import Change
-from hipplan.program.openings import Mapped, first_links, opened_by, openings, peers_of, refused
 from hipplan.program.steps import Map, SetAccess
 
 
@@ -31,7 +31,7 @@ def require_closed(change: Change, state: State, native: _core.Holdings) -> None
 
 
 def _mapped(state: State) -> Iterator[Mapped]:
-    program = state.program
+    program = state.lowered
     rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, SetAccess)}
     try:
         for step in program.steps:

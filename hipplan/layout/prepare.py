@@ -8,16 +8,17 @@ from hipplan import _core
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.files.open_files import make_room
 from hipplan.language.budget import no_garbage_collection
-from hipplan.language.findings import Findings, in_order
+from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import bare_uuid
 from hipplan.layout.verify import native_rows
+from hipplan.lowering.compiler import compile as compile_plan
+from hipplan.lowering.compiler import lowered_change
+from hipplan.lowering.lowered import lowered
 from hipplan.machines.discover import current_device, discover
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen, known
-from hipplan.program import huge_pages, pieces, preflight
-from hipplan.program.compiler import compile as compile_plan
-from hipplan.program.compiler import compile_change
+from hipplan.program import huge_pages, preflight
 from hipplan.program.devices import place
 from hipplan.program.difference import Difference
 from hipplan.program.open_sizes import NONE_KNOWN, Sizes
@@ -51,22 +52,17 @@ def prepare(
 
 def with_others(program: Program, meet: Callable[[Program], Program]) -> Program:
     """The program that also maps memory of other ranks, which meet() adds. Raises MachineError, and as meet()."""
-    whole = meet(pieces.as_planned(program))
-    if not program.shared:
-        return program
-    findings = Findings()
-    whole = pieces.fitted(whole, findings)
-    if findings.errors:
-        raise MachineError(in_order(findings.all))
-    return _ready(whole)
+    whole = meet(program)
+    return _ready(whole) if program.shared else program
 
 
 def _ready(program: Program) -> Program:
     imported = sum(
         isinstance(step, ImportAllocation) for _, step in program.single
     )  # each import also has the descriptor that was sent
-    make_room(program.descriptors + imported)
-    native_rows(program)  # now, and not within the first apply
+    made = lowered(program)
+    make_room(made.descriptors + imported)
+    native_rows(made)  # now, and not within the first apply
     return program
 
 
@@ -76,16 +72,18 @@ def prepare_change(
     runtime: _core.Runtime,
     renewed: Set[str],
     meet: Callable[[Program], Program] = lambda program: program,
+    before: Program | None = None,
 ) -> Difference:
-    """The change from a live program to a plan. meet: adds memory of other ranks.
+    """The change from a live program to a plan. meet: adds memory of other ranks. before: the lowered form of the
+    program; default: as an apply makes it.
 
     Raises MachineError, RuntimeUnavailable.
     """
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
-    change = compile_change(old, plan, machine, renewed, meet)
-    make_room(old.descriptors + change.new.descriptors)
-    return change
+    change = lowered_change(old, plan, machine, renewed, meet, before)
+    make_room(change.lowered.old.descriptors + change.lowered.new.descriptors)
+    return change.planned
 
 
 def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:

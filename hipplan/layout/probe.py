@@ -13,6 +13,7 @@ from hipplan.errors import HipplanError, LeakError, driver_failure
 from hipplan.layout.state import State
 from hipplan.layout.transaction import Transaction
 from hipplan.layout.undo import Undone, free_retired
+from hipplan.lowering.lowered import Lowering
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import difference, from_nothing
@@ -71,14 +72,15 @@ def _freed(probe: Program, runtime: _core.Runtime, device: int) -> tuple[bool, b
     """Whether the memory was free with its range freed, and before."""
     book = _core.LeaseBook()
     holdings = _core.Holdings(_core.Retired(runtime, book), book)
-    made = from_nothing(probe)
-    holdings.state = State(made.old, runtime, _core.Snapshot(holdings))
+    made = Lowering.as_planned(from_nothing(probe))
+    holdings.state = State(made.planned.old, made.lowered.old, runtime, _core.Snapshot(holdings))
     failed: BaseException | None = None
     free: list[int] = []
     try:
         Transaction(holdings, made).run()
         free.append(runtime.memory_info(device)[0])
-        Transaction(holdings, difference(probe, replace(probe, steps=probe.steps[:1]), unmaps=True)).run()
+        taken_out = difference(probe, replace(probe, steps=probe.steps[:1]), unmaps=True)
+        Transaction(holdings, Lowering.as_planned(taken_out)).run()
         free.append(runtime.memory_info(device)[0])
     except _core.HipError as error:
         failed = driver_failure(error, _RANGE)

@@ -27,7 +27,6 @@ from hipplan.files.strict_json import FORMAT_VERSION
 from hipplan.machines.provenance import collect
 from hipplan.machines.provenance.anonymous import without_names
 from hipplan.program import written
-from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.steps import Step
 
@@ -81,8 +80,8 @@ class Recorder:
         except OSError:  # a file system without locks
             log.debug("the record %r is on a file system without locks", self.path)
 
-    def begin(self, program: Program, runtime: dict[str, Any]) -> None:
-        """The first line. runtime: path, version and driver_version."""
+    def begin(self, program: Program, runtime: dict[str, Any], steps: int) -> None:
+        """The first line. runtime: path, version and driver_version. steps: how many the apply has."""
         machine = None if program.measured is None else program.measured.model_dump(exclude_none=True)
         self._head(
             plan=self._text(program.name),
@@ -91,7 +90,7 @@ class Recorder:
             vars=program.variables,
             machine=self._machine(machine),
             runtime={**runtime, "path": self._text(str(runtime["path"]))},
-            steps=len(from_nothing(program).all_steps),
+            steps=steps,
             program=written.digest(program),
             lock=None if self._locked is None else hashlib.sha256(Path(self._locked).read_bytes()).hexdigest(),
             provenance=collect(runtime, program.measured, anonymous=self._anonymous),

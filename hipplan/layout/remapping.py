@@ -8,6 +8,7 @@ from hipplan.layout import update
 from hipplan.layout.holding import Holding
 from hipplan.layout.sleeping import KEPT_WITH_ITS_RANGE, kept_with_its_range, require_host_memory
 from hipplan.layout.state import State
+from hipplan.lowering.lowered import lower
 from hipplan.program import remake
 from hipplan.program.borders import Part
 from hipplan.program.difference import Difference
@@ -22,7 +23,7 @@ def remap(
     def find_change(state: State, _: update.Meet) -> Difference:
         change = remake.remapped(state.program, name, part=part, device=device, keep_bytes=keep_bytes, retain=retain)
         if device is not None and is_host(device):
-            require_host_memory(change)
+            require_host_memory(lower(change, state.lowered).lowered)
             if memory := kept_with_its_range(holding, state, change):
                 raise _cannot_move(plan_name_of(change.old, memory))
         return change

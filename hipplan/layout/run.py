@@ -10,6 +10,7 @@ from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import Transaction
 from hipplan.layout.undo import free_waiting
+from hipplan.lowering.lowered import lower
 from hipplan.machines.runtimes import described
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
@@ -24,20 +25,21 @@ def run(
     ranks: Ranks | None = None,
     holder: Holder | None = None,
 ) -> Layout:
-    """Runs every step, reads back, and returns the layout. Raises as Transaction.run().
+    """Runs every step, reads back, and returns the layout. Raises as Transaction.run(); MachineError (HP309): this
+    release of HIP cannot make the program.
 
     notice: about the choice of the runtime. ranks: those that change the layout together. holder: the process that has
     its memory, if any.
     """
     if (interrupt := free_waiting()) is not None:
         raise interrupt
+    change = lower(from_nothing(program), program.nothing)
     record = options.record
     if record is not None:
-        record.begin(program, described(runtime))
+        record.begin(program, described(runtime), len(change.lowered.all_steps))
     book = _core.LeaseBook()
     holdings = _core.Holdings(_core.Retired(runtime, book, program.name), book)
-    change = from_nothing(program)
-    holdings.state = State(change.old, runtime, _core.Snapshot(holdings))
+    holdings.state = State(change.planned.old, change.lowered.old, runtime, _core.Snapshot(holdings))
     try:
         made = carried_out(change, lambda change: Transaction(holdings, change, options), options.together)
     except BaseException:

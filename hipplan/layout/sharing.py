@@ -16,4 +16,4 @@ def export(state: State, resource: Resource) -> int:
         raise ValueError(f"'{resource.name}' is {what}: only allocations that the plan creates can be exported")
     if step.shareable == "none":
         raise ValueError(f"'{resource.name}' is private to this process: write shareable: posix_fd in the plan")
-    return state.snapshot.share(state.program.slots[resource.name])
+    return state.snapshot.share(state.slot(resource.name))

@@ -22,6 +22,7 @@ from hipplan.layout.options import OnBytes, Options
 from hipplan.layout.probe import frees_at_once
 from hipplan.layout.state import State
 from hipplan.layout.undo import wait_until_freed
+from hipplan.lowering.lowered import lower, require_way_back
 from hipplan.machines.family import family_of
 from hipplan.plain import called
 from hipplan.program import away, patterns, peak, sleepers, sleeping, steps
@@ -78,9 +79,12 @@ def sleep(
     def find_change(state: State, _: update.Meet) -> Difference:
         difference = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=checked)
         if not difference.empty:
+            lowering = lower(difference, state.lowered)
+            if kind != MAPPED:
+                require_way_back(lowering, wanted)
             _require_writable(difference)
             _require_alone(state, difference)
-            require_host_memory(difference)
+            require_host_memory(lowering.lowered)
             _require_freed_at_once(holding, state, difference)
             if on_unmap is not None:
                 notified.append(state)
@@ -211,7 +215,7 @@ def _require_alone(state: State, change: Difference) -> None:
     """Raises HP440 for memory that another process may have."""
     made = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
     for step in made:
-        if state.snapshot.shared(state.program.slots[step.name]):
+        if state.snapshot.shared(state.slot(step.name)):
             why = "it was exported: a process that holds its descriptor or maps it keeps the memory"
             if users := _users(state, step.name):
                 why = f"it was exported, and {users} its descriptor open"
@@ -222,7 +226,7 @@ def _require_alone(state: State, change: Difference) -> None:
 def _users(state: State, memory: str) -> str:
     """The processes with a descriptor of exported memory, and "has" or "have"; empty if none is visible."""
     try:
-        descriptor = state.snapshot.share(state.program.slots[memory])
+        descriptor = state.snapshot.share(state.slot(memory))
     except (OSError, _core.HipError):
         return ""
     try:

@@ -22,6 +22,9 @@ class State:
     """A program and its native objects, by name. IndexError for objects released since."""
 
     program: Program
+    """As planned: what people, locks and other processes read."""
+    lowered: Program
+    """What native code has: the same, or the program in the pieces that this release of HIP needs (lowering)."""
     runtime: _core.Runtime
     snapshot: _core.Snapshot
     checks: Sequence[Check] = ()
@@ -48,21 +51,25 @@ class State:
         return self.address_of(inside) + (resource.offset if resource.kind in INSIDE else 0)
 
     def __contains__(self, name: object) -> bool:
-        slot = self.program.slots.get(name)  # type: ignore[call-overload]
+        slot = self.lowered.slots.get(name)  # type: ignore[call-overload]
         return slot is not None and slot in self.snapshot
+
+    def slot(self, name: str) -> int:
+        """The slot of a step's object in the snapshot. Raises KeyError."""
+        return self.lowered.slots[name]
 
     def address_of(self, name: str) -> int:
         """The address of a step's object; of a reservation its aligned base."""
-        return self.snapshot.address(self.program.slots[name])
+        return self.snapshot.address(self.slot(name))
 
     def size_of(self, name: str) -> int:
         """Bytes, as the native owner knows them; of a reservation from its aligned base on."""
-        return self.snapshot.size_bytes(self.program.slots[name])
+        return self.snapshot.size_bytes(self.slot(name))
 
     def handle_of(self, name: str) -> int:
         """The driver's handle of an allocation."""
-        return self.snapshot.handle(self.program.slots[name])
+        return self.snapshot.handle(self.slot(name))
 
     def stream_of(self, name: str) -> int:
         """The driver's handle of a stream."""
-        return self.snapshot.stream_handle(self.program.slots[name])
+        return self.snapshot.stream_handle(self.slot(name))

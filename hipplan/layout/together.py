@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from hipplan.errors import ApplyError, GroupInDoubt
 from hipplan.layout.signals_wait import signals_wait
+from hipplan.lowering.lowered import Lowering, lower
 from hipplan.program.difference import Difference
 from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
 
@@ -53,7 +54,7 @@ class Running(Protocol):
 AnyRunning = TypeVar("AnyRunning", bound=Running)
 
 
-def carried_out(change: Difference, make: Callable[[Difference], AnyRunning], ranks: Together | None) -> AnyRunning:
+def carried_out(change: Lowering, make: Callable[[Lowering], AnyRunning], ranks: Together | None) -> AnyRunning:
     """Runs a transaction; repeats it with other addresses while the shared ones are not free. Raises as run()."""
     while True:
         transaction = make(change)
@@ -62,7 +63,7 @@ def carried_out(change: Difference, make: Callable[[Difference], AnyRunning], ra
             return transaction
         except PlacesTaken:
             assert ranks is not None
-            change = ranks.elsewhere(change)
+            change = lower(ranks.elsewhere(change.planned), change.lowered.old)
 
 
 def in_order(

@@ -30,12 +30,12 @@ from hipplan.layout.state import State
 from hipplan.layout.together import PlacesTaken, Together, decide_together, in_order, memory_of_others
 from hipplan.layout.undo import Undone, free_retired, report_leaks, retried_text, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
+from hipplan.lowering.lowered import Lowering
+from hipplan.lowering.openings import rights_to_read_back
+from hipplan.lowering.rows import ChangeRows
 from hipplan.program.alterations import TakeOut
 from hipplan.program.backups import is_backup
 from hipplan.program.content_steps import check_files
-from hipplan.program.difference import Difference
-from hipplan.program.openings import rights_to_read_back
-from hipplan.program.rows import ChangeRows
 from hipplan.program.steps import CreateAllocation, Step
 
 
@@ -45,13 +45,14 @@ class Transaction:
     If it is interrupted, it is rolled back when it is dropped, at the latest.
     """
 
-    def __init__(self, holdings: _core.Holdings, change: Difference, options: Options = DEFAULT) -> None:
+    def __init__(self, holdings: _core.Holdings, change: Lowering, options: Options = DEFAULT) -> None:
         self.holdings = holdings
         self.change = change
+        self._lowered = change.lowered
         self.old: State = holdings.state
         self.retries = 0
         """Calls that were repeated because the driver returned NotReady."""
-        self._bindings = still_needed({**self.old.bindings, **bindings(options.bind)}, change.new)
+        self._bindings = still_needed({**self.old.bindings, **bindings(options.bind)}, change.planned.new)
         self._options = options
         self._number = 0
         """The number of the running step, from 0."""
@@ -61,7 +62,7 @@ class Transaction:
         self._callbacks = Callbacks()
         self._hint = ""
         """What to do about the driver call that failed."""
-        self._total = len(change.all_steps)
+        self._total = len(change.lowered.all_steps)
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
         self._copies = self.old.copies.for_change()
@@ -91,25 +92,26 @@ class Transaction:
 
     def prepare(self) -> None:
         """Make and alter all objects, read them back, and load contents. Raises the first failure."""
-        require_closed(self.change, self.old, self.holdings)
-        self._copies.reopen(self.change)
-        if not self.change.contents:
+        change = self._lowered
+        require_closed(change, self.old, self.holdings)
+        self._copies.reopen(self.change.planned)
+        if not change.contents:
             self._make()
             self._alter()
             return
         with contextlib.closing(Files(self._copies.descriptors)) as files:
-            check_files(self.change.contents, files)
+            check_files(change.contents, files)
             self._make()
-            if self.change.saves:
-                wait_until_idle(self.old.runtime, self.change.devices_of_both)
+            if change.saves:
+                wait_until_idle(self.old.runtime, change.devices_of_both)
                 self._fill(files)
             self._alter()
-            if not self.change.saves:
+            if not change.saves:
                 self._fill(files)
         self._seal()
 
     def _make(self) -> None:
-        change, old = self.change, self.old
+        change, old = self._lowered, self.old
         altering = (*change.carries, *change.changes)
         rows = self._begin(altering)
         if change.links:
@@ -118,11 +120,11 @@ class Transaction:
                 self._read_back(rights_to_read_back(change), state=old)
         self._add(change.additions)
         if self._options.check and (change.additions or not altering):
-            made = replace(change.filling, steps=change.additions) if old.program.steps else change.filling
+            made = replace(change.filling, steps=change.additions) if old.lowered.steps else change.filling
             self._read_back(made, None if altering or change.seals or change.links else rows)
 
     def _alter(self) -> None:
-        change, old = self.change, self.old
+        change, old = self._lowered, self.old
         altering = (*change.carries, *change.changes)
         if altering:
             if change.takes_out:  # hipMemUnmap does not wait for kernels
@@ -140,8 +142,8 @@ class Transaction:
         placed, own, imports, rest = in_order(steps, self._options.together)
         self._place(placed, self._options.together)
         self._advance(own)
-        making, slots = _core.Snapshot(self._started), self.change.new.slots
-        owned = {step.name: step for step in self.change.new.steps if isinstance(step, CreateAllocation)}
+        making, slots = _core.Snapshot(self._started), self._lowered.new.slots
+        owned = {step.name: step for step in self._lowered.new.steps if isinstance(step, CreateAllocation)}
 
         def share(name: str) -> int:
             self._step = owned[name]  # for the error if the driver refuses it
@@ -149,7 +151,7 @@ class Transaction:
 
         with memory_of_others(self._options.together, imports, share) as came:
             if came:
-                numbers = {step.name: number for number, step in enumerate(steps, len(self.change.links))}
+                numbers = {step.name: number for number, step in enumerate(steps, len(self._lowered.links))}
                 self._started.bind({**self._bound, **{numbers[name]: (given, 0) for name, given in came.items()}})
             self._advance(rest)
 
@@ -164,23 +166,23 @@ class Transaction:
             raise PlacesTaken from occupied
 
     def _seal(self) -> None:
-        change = self.change
+        change = self._lowered
         if change.seals:
             self._advance(change.seals)
             if self._options.check:
                 touched = replace(change.new, steps=change.to_read_back(change.new))
-                self._read_back(touched if self.old.program.steps else change.new)
+                self._read_back(touched if self.old.lowered.steps else change.new)
 
     def commit(self) -> Undone:
         """Commit the change, then free the replaced objects. Raises ValueError if the layout was closed meanwhile."""
         if not self._started.committed:
             self._decide()
-        undone = self._free_retired(self.change.new.devices)
+        undone = self._free_retired(self.change.planned.new.devices)
         self._copies.remove_old()
         return undone
 
     def _decide(self) -> None:
-        self._copies.keep_only(self.change.new)
+        self._copies.keep_only(self.change.planned.new)
         if not self._started.commit(self._state):
             raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
 
@@ -212,17 +214,16 @@ class Transaction:
     @property
     def _state(self) -> State:
         """The state that is being made."""
-        return State(
-            self.change.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._copies
-        )
+        new, lowered, made = self.change.planned.new, self._lowered.new, _core.Snapshot(self._started)
+        return State(new, lowered, self.old.runtime, made, self._checks, self._bindings, self._copies)
 
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
         """Pass the rows of all steps to native code."""
-        change, holdings = self.change, self.holdings
+        change, holdings = self._lowered, self.holdings
         self._wait_for(change.devices_of_both)
         slots, timed = len(change.new.slots), self._options.record is not None
-        if altering or change.seals or self.old.program.steps:
-            made = ChangeRows(change.new, self.old.program, change.about.new.owners)
+        if altering or change.seals or self.old.lowered.steps:
+            made = ChangeRows(change.new, self.old.lowered, change.about.new.owners)
             parts = (change.links, change.additions, altering, change.seals)
             rows = _core.Rows([row for part in parts for row in made.rows(part)])
             same, renewed, kept = change.kept_slots()
@@ -235,7 +236,7 @@ class Transaction:
         else:
             rows = native_rows(change.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
-        if holders := self._change.bar(self._options.force, self.change.keeps_views):
+        if holders := self._change.bar(self._options.force, change.keeps_views):
             raise LayoutInUse(in_use(holders, "first delete the arrays and tensors made from it"))
         if change.new.bindings:
             gone = {step.name for step in change.gone}
@@ -245,7 +246,7 @@ class Transaction:
 
     def _slots_of(self, gone: Iterable[Step]) -> list[int]:
         """The slots that objects had."""
-        return [self.old.program.slots[step.name] for step in gone]
+        return [self.old.slot(step.name) for step in gone]
 
     def _advance(self, steps: Sequence[Step], gives_up: float = math.inf) -> None:
         """Runs the rows of these steps, which are the next. gives_up: when a search for an address ends."""
@@ -292,7 +293,7 @@ class Transaction:
 
     def _fill(self, files: Files) -> None:
         mover = Mover(self._state, files, self._options.on_bytes, self._callbacks, self.old, self._copies)
-        for step in self.change.contents:
+        for step in self._lowered.contents:
             self._call_on_step(step)
             self._step = step
             began, retries = monotonic_ns(), _core.thread_retries()
@@ -322,7 +323,7 @@ class Transaction:
         """Roll back, unless native code has decided already."""
         try:
             if self._change is not None and self._change.committed:
-                undone = self._free_retired(self.change.new.devices)
+                undone = self._free_retired(self.change.planned.new.devices)
                 if undone.failures:
                     error.__cause__ = LeakError(undone.diagnostics(), undone=undone)
                 raise error

@@ -15,10 +15,12 @@ from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import Transaction
 from hipplan.layout.undo import free_retired, log_behind, log_failures
-from hipplan.program import consent, contents, extend, patterns, peak, pieces, resize, sealing
+from hipplan.lowering.lowered import Lowering, lower
+from hipplan.lowering.pieces import growth_step
+from hipplan.program import consent, contents, extend, patterns, peak, resize, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
-from hipplan.program.difference import Difference
+from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
 from hipplan.program.resize import Size, require
 
@@ -56,33 +58,34 @@ def change(
         holding.require_open()
         _require_own(holding, call)
         _require_at_rest(holding)
-        difference = find_change(holding.state, partial(_met, holding, agreement))
+        planned = find_change(holding.state, partial(_met, holding, agreement))
+        lowering = lower(planned, holding.state.lowered)
         if lose is not None:
-            consent.require(difference, lose)
-        peak.require_capacity(difference)
+            consent.require(planned, lose)
+        peak.require_capacity(planned)
         if agreement is not None and not agreement.has_met:
             agreement.plans(None)
-        record = None if difference.empty else holding.record
+        record = None if planned.empty else holding.record
         if record is not None:
-            record.changed(difference.in_a_line())
+            record.changed(planned.in_a_line())
         complete = replace(options, record=record, together=agreement)
 
-        def make(difference: Difference) -> Transaction:
-            return Transaction(holding.native, difference, complete)
+        def make(change: Lowering) -> Transaction:
+            return Transaction(holding.native, change, complete)
 
-        return _watched(holding, difference, lambda: carried_out(difference, make, agreement).change)
+        return _watched(holding, planned, lambda: carried_out(lowering, make, agreement).change.planned)
 
 
-def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], Difference]) -> Difference:
+def _watched(holding: Holding, change: Difference, carry_out: Callable[[], Difference]) -> Difference:
     """Runs a change, and calls the watches of its memory before and after. Raises as change()."""
     watches = holding.watches
-    _call_watches(holding, difference)
+    _call_watches(holding, change)
     holding.under_way.settle()
-    if difference.contents or any(step.makes == "stream" for step in difference.gone):
+    if change.contents or any(step.makes == "stream" for step in change.gone):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
-    holding.is_filling = bool(difference.contents)
+    holding.is_filling = bool(change.contents)
     try:
-        with _pools_emptied(holding, difference):
+        with _pools_emptied(holding, change):
             done = carry_out()
     except LayoutInUse as busy:
         watches.after(holding.state, is_failing=True)
@@ -100,10 +103,10 @@ def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], D
 
 
 @contextmanager
-def _pools_emptied(holding: Holding, difference: Difference) -> Iterator[None]:
+def _pools_emptied(holding: Holding, change: Difference) -> Iterator[None]:
     """While entered, the pools whose regions go give out nothing and have no memory but that of tensors. Raises
     LayoutInUse (HP409)."""
-    gone = {step.name for step in difference.gone if step.makes == "reservation"}
+    gone = {step.name for step in change.gone if step.makes == "reservation"}
     pools = [pool for pool in holding.pools if pool.region in gone]
     with holding.pools.stopped(pools):
         for pool in pools:
@@ -113,11 +116,11 @@ def _pools_emptied(holding: Holding, difference: Difference) -> Iterator[None]:
             log_failures(holding.pools.drop(pool))
 
 
-def _call_watches(holding: Holding, difference: Difference) -> None:
+def _call_watches(holding: Holding, change: Difference) -> None:
     """Calls the watches before a change. Raises what a callback raises, with nothing changed."""
     state = holding.state
     try:
-        holding.watches.before(state, difference)
+        holding.watches.before(state, change)
         if holding.state is not state:
             raise refuse("on_unmap changed the layout", hint="change the layout at another time")
     except BaseException:
@@ -166,7 +169,7 @@ def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Diffe
     def grown(program: Program, state: State, name: str) -> Program:
         if require(program, name, *_RANGES) == "region":
             return resize.grown(program, name, by=by, to=to)
-        step = pieces.growth_step(state.program, name)
+        step = growth_step(state.lowered, name)
         return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
 
     return become(holding, "grow", each(name, _RANGES, grown))
@@ -207,10 +210,10 @@ def each(
 
 
 def become(holding: Holding, call: str, other: Callable[[Program, State], Program]) -> Difference:
-    """Changes the layout's program. other: returns the new program, from the current one as planned."""
+    """Changes the layout's program. other: returns the new program, from the current one."""
 
     def find_change(state: State, meet: Meet) -> Difference:
-        return pieces.lead(state.program, meet(other(pieces.as_planned(state.program), state)))
+        return difference(state.program, meet(other(state.program, state)))
 
     return change(holding, call, find_change)
 

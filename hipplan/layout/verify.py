@@ -15,12 +15,12 @@ from hipplan import _core
 from hipplan._core import word_of
 from hipplan.layout.checks import Check
 from hipplan.layout.state import State
+from hipplan.lowering.rows import rows_of
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.advice import NOWHERE, Piece, pieces
 from hipplan.program.program import Program
-from hipplan.program.rows import rows_of
 
 _REPORTED_FLAGS = frozenset({"mapped"})
 """The flags of hipHostMalloc that hipHostGetFlags returns on every runtime: CUDA does not return portable if several
@@ -94,10 +94,10 @@ class Checks(Sequence[Check], InNotebooks):
 def verify(state: State, program: Program | None = None, rows: _core.Rows | None = None) -> Checks:
     """Reads everything back. Raises HipError if a query fails.
 
-    program: whose steps are read back; default: the state's. rows: its native rows, if they exist already.
+    program: whose steps are read back; default: all that native code has. rows: its native rows, if they exist already.
     """
-    program = program or state.program
-    rows = rows or native_rows(program, state.program)
+    program = program or state.lowered
+    rows = rows or native_rows(program, state.lowered)
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
     single = program.single
     by_step = {number: tuple(read_back(step, state)) for number, step in single}

@@ -51,7 +51,7 @@ class Wanted:
             reviewed.require_start(state.program)
             plan = reviewed.load(self._folder)
         passed = bindings_for(plan, self._bind)
-        change = prepare_change(state.program, plan, state.runtime, rebound(state, passed), meet)
+        change = prepare_change(state.program, plan, state.runtime, rebound(state, passed), meet, state.lowered)
         if reviewed is not None:
             reviewed.require_end(change)
         return change

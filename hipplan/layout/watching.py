@@ -8,7 +8,6 @@ from collections.abc import Callable
 from hipplan.layout.state import State
 from hipplan.program.alterations import TakeOut
 from hipplan.program.change import Change
-from hipplan.program.steps import whole_name
 
 log = logging.getLogger("hipplan")
 
@@ -85,8 +84,8 @@ class Watches:
 
 def _touched(state: State, change: Change) -> set[str]:
     """Names of objects whose memory a change unmaps, and of everything inside."""
-    names = {whole_name(step.name) for step in change.gone if step.makes}
-    names |= {whole_name(step.name) for step in change.changes if isinstance(step, TakeOut)}
+    names = {step.name for step in change.gone if step.makes}
+    names |= {step.name for step in change.changes if isinstance(step, TakeOut)}
     touched = set(names)
     for resource in state.resources.values():
         if resource.kind == "mapping" and not names.isdisjoint((resource.name, resource.memory)):

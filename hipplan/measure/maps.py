@@ -11,6 +11,7 @@ from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
+from hipplan.lowering.lowered import lowered
 from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.measure.figures import US, Figure, Progress, figure, seconds_of
@@ -32,7 +33,7 @@ class _Times(Recorder):
         self._begun = True
         self._began_ns = 0
 
-    def begin(self, program: Program, runtime: dict[str, Any]) -> None:
+    def begin(self, program: Program, runtime: dict[str, Any], steps: int) -> None:
         """Nothing is written."""
 
     def step(self, step: Step, began_ns: int, took_ns: int, retries: int, error: BaseException | None) -> None:
@@ -48,7 +49,7 @@ def maps(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, repeats: int
     of_all = prepare(plan, chosen, profile) if open_sizes.open_sizes(plan.objects) else None
     sizes = {} if of_all is None else {decided.name: decided.size for decided in open_sizes.sizes_in(of_all)}
     program = prepare(load({"hipplan": 1, **document}), chosen, profile, sizes=sizes)
-    made = [step for step in program.steps if isinstance(step, CreateAllocation)]
+    made = [step for step in lowered(program).steps if isinstance(step, CreateAllocation)]
     buffers = {
         f"b{number}": {"kind": "device", "device": f"gpu.{step.device}", "size": step.size}
         if step.location == "device"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hipplan.language.host import HOST, is_host, node_of, on_node
 from hipplan.machines.machine import Machine
-from hipplan.program import pieces, steps
-from hipplan.program.difference import Difference
+from hipplan.program import steps
+from hipplan.program.difference import Difference, difference
 from hipplan.program.inventory import device_names
 from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
@@ -27,26 +27,24 @@ from hipplan.program.remake import (
 
 def goes_away(program: Program, memory: Set[str]) -> Difference:
     """The change that moves allocations of devices to the host. Raises ApplyError, MachineError (HP309)."""
-    planned = pieces.as_planned(program)
-    chosen = with_all_of(planned, memory)
+    chosen = with_all_of(program, memory)
     names = device_names(program.devices)
     homes = {step.name: names[step.device] for step in chosen.steps if isinstance(step, steps.CreateAllocation)}
-    nodes = {home: on_host(planned, chosen, _near(home, program)) for home in sorted({*homes.values()})}
+    nodes = {home: on_host(program, chosen, _near(home, program)) for home in sorted({*homes.values()})}
     places = {name: nodes[home] for name, home in homes.items()}
-    return _change(program, planned, chosen, places, {**program.away, **homes})
+    return _change(program, chosen, places, {**program.away, **homes})
 
 
 def comes_home(program: Program, memory: Set[str], *, retain: bool) -> Difference:
     """The change that moves allocations back to their devices. retain: the layout keeps the host's memory."""
-    planned = pieces.as_planned(program)
-    chosen = with_all_of(planned, memory)
-    places = {name: on_device(planned, program.away[name]) for name in memory}
+    chosen = with_all_of(program, memory)
+    places = {name: on_device(program, program.away[name]) for name in memory}
     away = {name: home for name, home in program.away.items() if name not in memory}
-    return replace(_change(program, planned, chosen, places, away), retain=retain)
+    return replace(_change(program, chosen, places, away), retain=retain)
 
 
 def at_home(program: Program) -> Program:
-    """A planned program with everything where it would be awake."""
+    """A program with everything where it would be awake."""
     places = {name: on_device(program, home) for name, home in program.away.items()}
     return _at(program, with_all_of(program, {*program.away}), places, {})
 
@@ -62,17 +60,15 @@ def bytes_away(program: Program) -> dict[int, int]:
     """Device -> bytes that it would need more if everything were at home."""
     sums: dict[int, int] = {}
     for step in program.steps if program.away else ():
-        if isinstance(step, steps.CreateAllocation) and (home := program.away.get(steps.whole_name(step.name))):
+        if isinstance(step, steps.CreateAllocation) and (home := program.away.get(step.name)):
             sums[program.devices[home]] = sums.get(program.devices[home], 0) + step.size
     return sums
 
 
-def _change(
-    program: Program, planned: Program, chosen: Chosen, places: Mapping[str, Place], away: Mapping[str, str]
-) -> Difference:
-    made = _at(planned, chosen, places, away)
-    change = pieces.lead(program, made, {*places})
-    moves = stays_in_reach(planned, made, chosen.steps)
+def _change(program: Program, chosen: Chosen, places: Mapping[str, Place], away: Mapping[str, str]) -> Difference:
+    made = _at(program, chosen, places, away)
+    change = difference(program, made, {*places})
+    moves = stays_in_reach(program, made, chosen.steps)
     return replace(change, carries=tuple(carries_of(change, {*places})), keeps_views=moves)
 
 

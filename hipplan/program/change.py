@@ -60,7 +60,7 @@ class AndEqual(Set[Key]):
     def __contains__(self, key: object) -> bool:
         if key in self.keys:
             return True
-        return isinstance(key, tuple) and self._part.leaves_out(*key[:2])
+        return isinstance(key, tuple) and self._part.leaves_out(*key[:3])
 
     def __iter__(self) -> Iterator[Key]:
         return (key for step in self._part.whole[1].steps if (key := key_of(step)) in self and key is not None)
@@ -99,8 +99,8 @@ class Change:
     regiven: tuple[steps.Step, ...] = field(default=(), compare=False)
     """Where only rights change: the steps of `new` for the mappings with other rights, in their order."""
     links: tuple[steps.Step, ...] = ()
-    """Steps before all others: new peer links that open mappings of `old`, and what keeps these closed (openings.py).
-    Other peer links are additions."""
+    """Steps before all others, where lowering needs some: new peer links that open mappings of `old`, and what keeps
+    these closed. Other peer links are additions."""
     carries: tuple[steps.Step, ...] = ()
     """Steps between additions and changes that copy bytes; what they make is freed at the end."""
     contents: tuple[ContentStep, ...] = ()
@@ -117,6 +117,8 @@ class Change:
     retain: bool | None = None
     """Of memory of the host that goes: whether the layout keeps it for the next time that some is made. False: it also
     frees what an earlier change has kept. None: it frees this memory, and no other."""
+    unmaps: bool = False
+    """Mappings that go are unmapped during the change, while that can be undone, not after it."""
     saves: bool = False
     """Contents copy memory that is removed: so they come before the changes, and after the devices are idle."""
 

@@ -1,4 +1,4 @@
-"""compile(plan, machine) -> Program.
+"""What a plan is on a machine, as a program; hipplan.lowering.compiler also asks whether the machine's HIP can make it.
 
 Pure: no clock, no driver, no files once both are loaded, so the same plan and machine give the same steps.
 Their order: peer links, allocations, then each reservation with its mappings and their access, streams, buffers with
@@ -21,8 +21,6 @@ from hipplan.machines.profiles import load_machine
 from hipplan.program import (
     contents,
     open_sizes,
-    peak,
-    pieces,
     preflight,
     regions,
     sealing,
@@ -32,36 +30,20 @@ from hipplan.program import (
 from hipplan.program.building import Building
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
-from hipplan.program.difference import Difference, sealed_after
+from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.on_host import with_nodes
 from hipplan.program.open_sizes import NONE_KNOWN, OpenSize, Sizes
 from hipplan.program.program import Program
 from hipplan.program.taking import taken_by
 
 
-def compile(  # noqa: A001
+def planned(
     plan: LoadedPlan | PlanSource,
     machine: Machine | str | os.PathLike[str],
     current_device: int = 0,
     sizes: Sizes = NONE_KNOWN,
 ) -> Program:
-    """Compile a plan for a machine. Arguments that are not loaded yet are passed to load() and machine() first.
-
-    current_device: the ordinal that `current: true` selectors mean. sizes: bytes by name, such as those of a lock, for
-    what the plan leaves open (size: fill); the rest is decided for the machine.
-    Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
-    """
-    findings = Findings()
-    program = pieces.fitted(_planned(plan, machine, current_device, sizes), findings)
-    if findings.errors:
-        raise MachineError(in_order(findings.all))
-    return program
-
-
-def _planned(
-    plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int, sizes: Sizes
-) -> Program:
-    """As compile(), with each allocation and mapping in one piece."""
+    """The program of a plan; arguments and errors as of lowering.compiler.compile()."""
     plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
     devices = place(plan, machine, current_device, findings)
@@ -106,34 +88,24 @@ def _planned(
     return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
 
 
-def compile_change(
+def planned_change(
     old: Program,
     plan: LoadedPlan,
     machine: Machine,
-    renewed: Set[str] = frozenset(),
-    meet: Callable[[Program], Program] = lambda program: program,
+    renewed: Set[str],
+    meet: Callable[[Program], Program],
 ) -> Difference:
-    """The change from a program to a plan. The machine's `in_use` must not count the memory of the program.
-
-    meet: adds to the plan's program what it maps of other ranks.
-
-    Raises MachineError: the machine cannot hold the plan, or not old and new objects at once during the change.
-    """
+    """The change from a program to a plan; arguments and errors as of lowering.compiler.compile_change()."""
     kept = open_sizes.kept(old, plan)
-    planned = meet(_planned(plan, sleeping_bytes.as_if_awake(machine, old), old.current_device, kept))
-    new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
-    change = pieces.lead(old, new, renewed, fills=True)
+    program = meet(planned(plan, sleeping_bytes.as_if_awake(machine, old), old.current_device, kept))
+    new = sleeping.carried_over(old, contents.with_lanes_of(old, program))
+    change = difference(old, new, renewed, fills=True)
     sleeping.require_places(change)
     ready = contents.with_lanes(sealing.opened(new, change.contents), staging_of(change.contents))
     if ready is not new:  # only what is filled is unsealed and has lanes
-        change = pieces.lead(old, ready, renewed, fills=True)
+        change = difference(old, ready, renewed, fills=True)
     if ready.sealed != new.sealed:
         change = sealed_after(change, sealing.resealed(change.new, new.sealed))
-        pieces.require_sure(change)
-    findings = Findings()
-    peak.check(change, machine, findings)
-    if findings.errors:
-        raise MachineError(findings.all)
     return replace(change, new=sealing.after_change(change))
 
 

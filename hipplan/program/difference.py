@@ -70,9 +70,10 @@ def difference(
     return found if part.new is new else replace(found, old=old, new=new, kept=AndEqual(found.kept, part), part=part)
 
 
-def from_nothing(new: Program) -> Difference:
-    """The change from an empty layout, as apply() makes it."""
-    opened = sealing.opened(new, new.contents)
+def from_nothing(new: Program, opened: Program | None = None) -> Difference:
+    """The change from an empty layout, as apply() makes it. opened: the program during the contents; default: with
+    what they write unsealed."""
+    opened = sealing.opened(new, new.contents) if opened is None else opened
     change = Difference(
         old=new.nothing,
         new=opened,
@@ -257,6 +258,7 @@ class _Comparison:
             },
             kept=frozenset(self.kept),
             changed=frozenset(step.name for step in (*changed, *prefetches)),
+            unmaps=unmaps,
             contents=tuple(of_new(self.old, self.new, self._memory_stays)) if fills else (),
         )
 
@@ -303,7 +305,7 @@ class _Comparison:
                 if mapping.offset + mapping.size > step.offset:
                     waiting.add(step.name)
                     out[mapping.name] = replace(mapping, origin=step.origin)
-        # From the end, so that the mapped part of a range mostly has no hole (pieces.py), also during a roll back.
+        # From the end, so that the mapped part of a range mostly has no hole, also during a roll back (lowering).
         return [*map(self._taken_out, sorted(out.values(), key=attrgetter("offset"), reverse=True))], waiting
 
     def _taken_out(self, step: steps.Map) -> TakeOut:

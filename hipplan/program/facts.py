@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, TypeAlias
 
-from hipplan.program.rows import owners_of
 from hipplan.program.runs import ByName, MappingRun, OfChunk, Run, alike, runs, written_out
 from hipplan.program.series import segments
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
+from hipplan.program.steps import CPU_ORDINAL, UNSEEN, CreateAllocation, ImportAllocation, Map, SetAccess, Step
 
 Steps = Sequence[Step]
 
 NumberKey: TypeAlias = tuple[str, bool]
 """(name, whether it gives the mapping of this name its rights) of a step."""
+
+Owners = Mapping[str, int]
+"""Allocation or mapping -> the device whose memory it is: an ordinal; CPU_ORDINAL; UNSEEN if it may be any device's."""
 
 _THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
 
@@ -42,8 +44,22 @@ def slots_of(steps: Steps) -> Mapping[str, int]:
     return _by_name(known, of_runs)
 
 
-def owners_by_name(steps: Steps) -> Mapping[str, int]:
-    """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
+def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
+    """Owners of what these steps make. known: of what was made before."""
+    owners: dict[str, int] = {}
+    for step in some_steps:
+        if isinstance(step, CreateAllocation):
+            owners[step.name] = step.device if step.location == "device" else CPU_ORDINAL
+        elif isinstance(step, ImportAllocation):  # the host's: HIP takes it for memory of the current device
+            owners[step.name] = step.device if step.device >= 0 else UNSEEN
+        elif isinstance(step, Map):
+            memory = step.allocation
+            owners[step.name] = owners[memory] if memory in owners else known[memory]
+    return owners
+
+
+def owners_by_name(steps: Steps) -> Owners:
+    """Allocation or mapping -> the device whose memory it is, as of Owners."""
     of_runs = [(run, type(run).owner) for _, run in runs(steps)]
     known: dict[str, int] = {}
     both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]  # only read
@@ -79,6 +95,19 @@ def single_steps(steps: Steps) -> Iterator[tuple[int, Step]]:
     """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
     numbered = chain.from_iterable(enumerate(part, number) for number, part in written_out(steps))
     return ((number, step) for number, step in numbered if type(step) not in _THOUSANDS)
+
+
+def range_sizes_of(some_steps: Iterable[Step], known: Mapping[str, int]) -> Mapping[str, int]:
+    """Range -> the size of each of its mappings, 0 if they differ. known: those of steps before these."""
+    sizes: dict[str, int] = {}
+    for step in some_steps:
+        if isinstance(step, Map):
+            size = sizes.get(step.reservation, known.get(step.reservation, step.size))
+            if size != step.size:
+                sizes[step.reservation] = 0
+            elif step.reservation not in known:
+                sizes[step.reservation] = size
+    return {**known, **sizes} if sizes else known
 
 
 def descriptors_of(steps: Steps) -> int:

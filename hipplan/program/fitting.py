@@ -11,7 +11,7 @@ from hipplan.language.serving import PAGE_TOKENS, Model, plan_text
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.plain import counted
 from hipplan.program import steps
-from hipplan.program.compiler import compile  # noqa: A004
+from hipplan.program.compiler import planned
 from hipplan.program.open_sizes import Reserve
 from hipplan.units import about_size, full_size, round_up
 
@@ -19,7 +19,7 @@ from hipplan.units import about_size, full_size, round_up
 def fitted(model: Model, machine: Machine, cache: int | None, reserve: Reserve) -> int:
     """Bytes of the cache on each device: `cache` if it is given, else as many as fit on every device.
 
-    Raises MachineError: HP301 with the missing bytes, or any error of compile().
+    Raises MachineError: HP301 with the missing bytes, or any error of planned().
     """
     weights = _weights(model, machine)
     page = model.page_bytes
@@ -43,7 +43,7 @@ def fitted(model: Model, machine: Machine, cache: int | None, reserve: Reserve) 
 def _weights(model: Model, machine: Machine) -> Counter[int]:
     """Bytes by ordinal, padding included."""
     unbounded = [device.model_copy(update={"memory": None}) for device in machine.devices]
-    program = compile(load(StringIO(plan_text(model, 0, 0))), machine.model_copy(update={"devices": unbounded}))
+    program = planned(load(StringIO(plan_text(model, 0, 0))), machine.model_copy(update={"devices": unbounded}))
     taken: Counter[int] = Counter()
     for step in program.steps:
         if isinstance(step, steps.CreateAllocation):

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError, Span
-from hipplan.language.findings import Findings, in_order
+from hipplan.errors import Diagnostic, HeldError, PlanError, Span
+from hipplan.language.findings import in_order
 from hipplan.language.host import HOST
 from hipplan.language.objects import Path, bare_uuid
 from hipplan.machines.machine import Machine
-from hipplan.program import contents, pieces, steps
+from hipplan.program import contents, steps
 from hipplan.program.addresses import addresses_for
 from hipplan.program.imported import at_address, at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
@@ -102,22 +102,17 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
 
 
 def holdable(program: Program) -> Program:
-    """The same program with allocations that can be exported. Raises PlanError (HP450), MachineError (HP309)."""
+    """The same program with allocations that can be exported. Raises PlanError (HP450)."""
     errors = list(_unholdable(program))
     if errors:
         raise PlanError(in_order(errors))
-    planned = pieces.as_planned(program)
 
     def adapted(step: steps.Step) -> steps.Step:
         if isinstance(step, steps.CreateAllocation):
             return replace(step, shareable="posix_fd")
         return step
 
-    findings = Findings()
-    fitted = pieces.fitted(replace(planned, steps=tuple(map(adapted, planned.steps))), findings, is_held=True)
-    if findings.errors:
-        raise MachineError(in_order(findings.all))
-    return fitted
+    return replace(program, steps=tuple(map(adapted, program.steps)))
 
 
 def _unholdable(program: Program) -> Iterator[Diagnostic]:
@@ -209,7 +204,7 @@ def attaching_program(program: Program, here: Machine, access: Access, addresses
         if addresses == "any" and isinstance(step, steps.Reserve):
             return at_any_address(step)
         if isinstance(step, steps.SetAccess):
-            most = limits[steps.whole_name(step.name)]
+            most = limits[step.name]
             limited = ((who if who < 0 else ordinals[who], min(right, most)) for who, right in step.rights)
             rights = tuple((who, right) for who, right in limited if who is not None)
             return replace(step, rights=rights) if rights else None

@@ -14,7 +14,7 @@ from hipplan.program.alterations import ReserveBeside
 from hipplan.program.backups import Backup
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
-from hipplan.program.steps import CPU_ORDINAL, Rights, whole_name
+from hipplan.program.steps import CPU_ORDINAL, Rights
 
 
 def resources_of(
@@ -28,18 +28,14 @@ def resources_of(
 ) -> tuple[Resource, ...]:
     """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups, attached:
     as of the program."""
-    resources: dict[str, Resource] = {}
     asleep = {name: backups[name].to for name in sleeping_memory(sleeping)} if backups else {}
-    for resource in _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep, attached or {}).resources():
-        known = resources.get(resource.name)
-        resources[resource.name] = resource if known is None else replace(known, size=known.size + resource.size)
-    return tuple(resources.values())
+    inventory = _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep, attached or {})
+    return tuple(inventory.resources())
 
 
 def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:
-    """The sleeping allocations by the plan's names, without duplicates. sleeping: of a program."""
-    made = (whole_name(step.name) for step in sleeping if isinstance(step, steps.CreateAllocation))
-    return [*dict.fromkeys(made)]
+    """The sleeping allocations. sleeping: of a program."""
+    return [step.name for step in sleeping if isinstance(step, steps.CreateAllocation)]
 
 
 def region_resources(
@@ -91,7 +87,7 @@ class _Inventory:
         self._access: dict[Rights, Access] = {(): ()}
 
     def resources(self) -> Iterator[Resource]:
-        """The program's objects; memory in several pieces gives one for each piece."""
+        """The program's objects."""
         for step in self.steps:
             if step.makes:
                 yield from _SPECIAL.get(step.makes, _Inventory.other)(self, step)
@@ -111,16 +107,14 @@ class _Inventory:
         on_host = isinstance(step, steps.CreateAllocation) and step.location != "device"
         device = HOST if on_host else getattr(step, "holder", "") or self.names[step.device]
         self.holder[step.name] = device
-        name = whole_name(step.name)
-        asked, size = step.asked, step.size
         yield Resource(
-            name=name,
+            name=step.name,
             kind="allocation",
             device=device,
-            asked=asked,
-            size=size,
+            asked=step.asked,
+            size=step.size,
             imported=imported,
-            asleep=self.asleep.get(name, ""),
+            asleep=self.asleep.get(step.name, ""),
         )
 
     def reservation(self, step: steps.Reserve) -> Iterator[Resource]:
@@ -137,18 +131,18 @@ class _Inventory:
     def mapping(self, step: steps.Map) -> Iterator[Resource]:
         beside = self.beside.get(step.reservation)
         yield Resource(
-            name=whole_name(step.name),
+            name=step.name,
             kind="mapping",
             device=self.holder[step.allocation],
             asked=step.asked,
             size=step.size,
             access=self.access(step.name),
-            attached=right_attached(self.attached, whole_name(step.name), step.reservation),
-            sealed=whole_name(step.name) in self.sealed,
-            asleep=self.asleep.get(whole_name(step.allocation), ""),
+            attached=right_attached(self.attached, step.name, step.reservation),
+            sealed=step.name in self.sealed,
+            asleep=self.asleep.get(step.allocation, ""),
             inside=step.reservation if beside is None else beside.follows,
             offset=step.offset if beside is None else beside.at + step.offset,
-            memory=whole_name(step.allocation),
+            memory=step.allocation,
         )
 
     def other(self, step: Any) -> Iterator[Resource]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import PurePath
 
 from hipplan.errors import Span
@@ -205,8 +206,11 @@ def _chunks_recreated(now: Resource, change: Change) -> tuple[int, int]:
 
 
 def _numbers_recreated(now: Resource, change: Change) -> list[int]:
-    kept = change.kept
-    return [n for n in _chunks_of_both(now, change) if ("allocation", memory_of(now.name, n)) not in kept]
+    kept, both = change.kept, _chunks_of_both(now, change)
+    alike = change.part.chunks.get(now.name) if change.part is not None else None
+    stay = alike.numbers if alike is not None else range(0)  # thousands, of which nothing need be asked
+    compared = chain(range(stay.start), range(stay.stop, both.stop))
+    return [n for n in compared if ("allocation", memory_of(now.name, n)) not in kept]
 
 
 def _chunks_of_both(now: Resource, change: Change) -> range:

@@ -28,7 +28,7 @@ from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
 from hipplan.program.resources import Access, Resource
 from hipplan.program.sealing import as_loaded
-from hipplan.program.steps import CPU_ORDINAL, whole_name
+from hipplan.program.steps import CPU_ORDINAL
 from hipplan.units import about_size
 
 Who = TypeVar("Who")
@@ -163,8 +163,8 @@ class _Losses:
     def __init__(self, change: Change) -> None:
         self._change = change
         self._old, self._new = _Side(change.old), _Side(change.new)
-        self._gone = {whole_name(step.name) for step in change.gone if step.makes == "allocation"}
-        self._gone -= {whole_name(step.name) for step in change.carries if isinstance(step, CopyBytes)}
+        self._gone = {step.name for step in change.gone if step.makes == "allocation"}
+        self._gone -= {step.name for step in change.carries if isinstance(step, CopyBytes)}
         """Allocations whose memory does not stay, and whose bytes are not carried over."""
         self._as_loaded = as_loaded(change.old)
         self._written = where_written(change.contents)

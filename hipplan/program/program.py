@@ -16,7 +16,6 @@ from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
-from hipplan.program.evenness import Evenness, evenness_of
 from hipplan.program.facts import (
     NumberKey,
     descriptors_of,
@@ -24,6 +23,8 @@ from hipplan.program.facts import (
     number_key,
     numbers_of,
     owners_by_name,
+    owners_of,
+    range_sizes_of,
     rights_by_mapping,
     single_steps,
     slots_of,
@@ -32,7 +33,6 @@ from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
-from hipplan.program.rows import owners_of
 from hipplan.program.runs import alike, with_rights
 from hipplan.program.series import Series
 from hipplan.program.steps import (
@@ -46,7 +46,7 @@ from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
 """Facts about all steps that every change needs."""
-_FACTS = (*_ALWAYS, "evenness", "rights", "numbers", "bindings", "contents")
+_FACTS = (*_ALWAYS, "range_sizes", "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
 
 
@@ -210,7 +210,7 @@ class Program(InNotebooks):
 
     @cached_property
     def owners(self) -> Mapping[str, int]:
-        """Allocation or mapping -> the device whose memory it is, as of rows.Owners."""
+        """Allocation or mapping -> the device whose memory it is, as of facts.Owners."""
         return owners_by_name(self.steps)
 
     @cached_property
@@ -224,9 +224,10 @@ class Program(InNotebooks):
         return descriptors_of(self.steps)
 
     @cached_property
-    def evenness(self) -> Evenness:
-        """Whether ranges have mappings of one size."""
-        return evenness_of([step for step, _ in alike(self.steps)])
+    def range_sizes(self) -> Mapping[str, int]:
+        """Reservation -> the size of each of its mappings; 0 if they differ, or did in a program that this one was made
+        from."""
+        return range_sizes_of((step for step, _ in alike(self.steps)), {})
 
     def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
@@ -243,7 +244,7 @@ class Program(InNotebooks):
             slots=lambda: Layered(self.slots).with_more(dict(zip(made, count(len(self.slots))))),
             owners=lambda: Layered(self.owners).with_more(owners_of(more, self.owners)),
             taken=lambda: sums(self.taken, taken_by(more, self.measured), 1),
-            evenness=lambda: self.evenness.with_more(more),
+            range_sizes=lambda: range_sizes_of(more, self.range_sizes),
             rights=lambda: Layered(self.rights).with_more({**rights_by_mapping(more)}),
             numbers=lambda: Layered(self.numbers).with_more({**numbers_of(more, len(self.steps))}),
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, MachineError, suggest
 from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
-from hipplan.program import patterns, pieces, steps
+from hipplan.program import patterns, steps
 from hipplan.program.alterations import CopyBytes, TakeOut, before, refuse
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.difference import Difference, renewal
@@ -32,18 +32,14 @@ def remapped(
     memory of the host that goes is kept for the next time. Raises
     ApplyError (HP420): memory that cannot be recreated, no such device, no such part.
     """
-    there, program = program, pieces.as_planned(program)
     chosen = _chosen(program, name, part)
     allocations = {step.name for step in chosen.steps if step.makes == "allocation"}
     imported = next((step.name for step in chosen.steps if isinstance(step, steps.ImportAllocation)), None)
     if imported is not None:
         raise refuse(f"'{imported}' is imported: it cannot be recreated here")
     made = program if device is None else _moved(program, chosen, device)
-    if pieces.are_even(there, (step for step in chosen.steps if isinstance(step, steps.Map))):
-        now = chosen.steps if device is None else tuple(_again(made, chosen.steps))
-        change = renewal(program, made, chosen.steps, now)
-    else:
-        change = pieces.lead(there, made, allocations)
+    now = chosen.steps if device is None else tuple(_again(made, chosen.steps))
+    change = renewal(program, made, chosen.steps, now)
     change = replace(change, retain=retain or (None if device is None or is_host(device) else False))
     moves = device is not None and stays_in_reach(program, made, chosen.steps)
     carries = carries_of(change, allocations) if keep_bytes else ()
@@ -306,7 +302,7 @@ def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     new = {step.name: step for step in change.additions if isinstance(step, steps.CreateAllocation)}
     in_place = _Places(change)
     for was in change.gone:
-        if not isinstance(was, steps.CreateAllocation) or steps.whole_name(was.name) not in names:
+        if not isinstance(was, steps.CreateAllocation) or was.name not in names:
             continue
         name, size, now = was.name, was.size, new[was.name]
         source, target = _copiers(was, now, change.old)

@@ -16,7 +16,7 @@ from hipplan.errors import ApplyError, Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.language.loader import LoadedPlan, load
 from hipplan.machines.machine import Machine
-from hipplan.program import listing, pieces, written
+from hipplan.program import listing, written
 from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
 
@@ -52,7 +52,7 @@ class Reviewed:
 
     def require_start(self, now: Program) -> None:
         """Raises ApplyError (HP425): the layout is no longer what the change starts from."""
-        moved = listing.lines(difference(pieces.as_planned(self.old), pieces.as_planned(now)))
+        moved = listing.lines(difference(self.old, now))
         if moved:
             raise _refused("the layout is no longer what it starts from", [str(line) for line in moved])
 

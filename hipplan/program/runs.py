@@ -39,7 +39,7 @@ class Run(OnDemand[Step]):
 
     @abstractmethod
     def owner(self, chunk: int) -> int:
-        """The device whose memory the object of a chunk is, as of rows.Owners."""
+        """The device whose memory the object of a chunk is, as of facts.Owners."""
 
     @abstractmethod
     def number_of(self, chunk: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,6 @@ from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access, Resource
-from hipplan.program.steps import whole_name
-from hipplan.program.sure_access import concerned
 
 
 def sealed(program: Program, name: str) -> Program:
@@ -52,19 +50,16 @@ def all_open(program: Program) -> Program:
     return _open(program, program.sealed) if program.sealed else program
 
 
-def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
-    """The program with mappings unsealed that these contents write. Mappings of unequal sizes in one range are unsealed
-    together where HIP 7.0 to 7.2 set their rights in one call."""
+def opened(program: Program, contents: Iterable[ContentStep], whole: Container[str] = ()) -> Program:
+    """The program with mappings unsealed that these contents write. whole: ranges of which all mappings are unsealed if
+    one is."""
     if not program.sealed:
         return program
     written, nothing = where_written(contents), Intervals()
     mappings = [resource for resource in program.resources if resource.memory]
-    sizes: dict[str, set[int]] = {}
-    for mapping in mappings if concerned(program.measured) else ():
-        sizes.setdefault(mapping.inside, set()).add(mapping.size)
 
     def is_written(resource: Resource) -> bool:
-        if len(sizes.get(resource.inside, ())) > 1:
+        if resource.inside in whole:
             return resource.inside in written
         parts = written.get(resource.inside, nothing).within(resource.offset, resource.offset + resource.size)
         return next(parts, None) is not None
@@ -98,8 +93,8 @@ def after_change(change: Change) -> Program:
     new, old = change.new, change.old
     if not new.unwritten:
         return new
-    stays = {whole_name(step.name) for step in (*old.steps, *old.sleeping) if step.makes == "allocation"}
-    stays -= {whole_name(step.name) for step in change.gone}
+    stays = {step.name for step in (*old.steps, *old.sleeping) if step.makes == "allocation"}
+    stays -= {step.name for step in change.gone}
     written = stays - as_loaded(old)
     mappings = {resource.name for resource in new.resources if resource.memory in written}
     return new if mappings.isdisjoint(new.unwritten) else replace(new, unwritten=new.unwritten - mappings)
@@ -165,14 +160,14 @@ def with_access(program: Program, access: Mapping[str, Access], **fields: Any) -
     known = {given: steps.rights_of(dict(given), ordinals) for given in {*access.values()}}
     rights = {mapping: known[given] for mapping, given in access.items()}
     there = [step for mapping in rights if (step := program.rights.get(mapping)) is not None]
-    if all(known.values()) and len(there) == len(rights) and not program.evenness.in_pieces:
+    if all(known.values()) and len(there) == len(rights):
         now = ((step, rights[step.name]) for step in there)
         others = [steps.SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
         return program.regiven(others, **fields)
     had = {step.name for step in program.steps if isinstance(step, steps.SetAccess)}
 
     def changed(step: steps.Step) -> Iterator[steps.Step]:
-        now = rights.get(steps.whole_name(step.name))
+        now = rights.get(step.name)
         if now is None or not isinstance(step, (steps.Map, steps.SetAccess)):
             yield step
         elif isinstance(step, steps.Map):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hipplan.errors import ApplyError
-from hipplan.program import away, contents, pieces, sealing, steps
+from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import Part, staging_of
@@ -24,8 +24,6 @@ from hipplan.program.runs import with_runs_of, without
 from hipplan.program.series import Series
 from hipplan.program.sleepers import Units, is_on_device, require_able, units_of
 from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
-from hipplan.program.steps import whole_name
-from hipplan.program.sure_access import concerned
 
 
 def falls_asleep(
@@ -76,9 +74,6 @@ def falls_asleep(
     summed = [name for name in memory if to == HOST or name in known] if checked else ()  # else on their way
     filled = (*moves, *digests(summed, new, known_sums))
     change = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
-    pieces.require_sure(change)
-    if concerned(program.measured):
-        wakes_up(change.new, names)  # raises if these could not be woken again
     return replace(change, contents=filled, saves=bool(filled))
 
 
@@ -93,7 +88,7 @@ def _require_nowhere_else(program: Program, units: Units, to: str, file: str) ->
 
 def _goes_away(program: Program, units: Units) -> Difference:
     """The change after which the memory that is on devices is on the host, still mapped."""
-    made = {step.name: step for step in pieces.as_planned(program).steps if step.makes == "allocation"}
+    made = {step.name: step for step in program.steps if step.makes == "allocation"}
     memory = {name for memory in units.values() for name in memory if is_on_device(made.get(name))}
     return away.goes_away(program, memory)
 
@@ -118,12 +113,11 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
         *moves_in(movable(new, [allocation for allocation in memory if allocation not in dropped]), program),
     )
     if dropped:
-        filled = (*filled, *contents.of_new(program, new, lambda name: whole_name(name) not in dropped))
+        filled = (*filled, *contents.of_new(program, new, lambda name: name not in dropped))
     opened = contents.with_lanes(sealing.opened(new, filled), staging_of(filled))
     change = replace(difference(program, opened), contents=filled)
     if opened.sealed != new.sealed:
         change = sealed_after(change, sealing.resealed(change.new, new.sealed))
-    pieces.require_sure(change)
     return change
 
 
@@ -136,7 +130,7 @@ def carried_over(old: Program, new: Program) -> Program:
     if not old.backups:
         return new
     asleep = {*sleeping_memory(old.sleeping)}
-    was, now = _steps_of_each(pieces.as_planned(_woken(old, asleep))), _steps_of_each(new)
+    was, now = _steps_of_each(_woken(old, asleep)), _steps_of_each(new)
     stays = {name for name in asleep if name in now}
     before, after = _memory_of_regions(old), _memory_of_regions(new)
     for region in sorted(before.keys() & after.keys()):
@@ -162,7 +156,7 @@ def _away_too(old: Program, new: Program) -> Program:
     """The new program with memory on the host that sleeps there, still mapped. Raises as carried_over()."""
     if not old.away:
         return new
-    home = away.at_home(pieces.as_planned(old))
+    home = away.at_home(old)
     was, now = _steps_of_each(home), _steps_of_each(new)
     for name in sorted(old.away.keys() & now.keys()):
         if was[name] != now[name]:
@@ -196,12 +190,12 @@ def _changed(name: str) -> ApplyError:
 
 def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:
     """Whether one of these steps makes one of these allocations, maps it, or sets the rights of such a mapping."""
-    mapped = {step.name for step in candidates if isinstance(step, steps.Map) and whole_name(step.allocation) in memory}
+    mapped = {step.name for step in candidates if isinstance(step, steps.Map) and step.allocation in memory}
 
     def is_about(step: steps.Step) -> bool:
         if isinstance(step, (steps.Map, steps.SetAccess)):
             return step.name in mapped
-        return step.makes == "allocation" and whole_name(step.name) in memory
+        return step.makes == "allocation" and step.name in memory
 
     return is_about
 
@@ -222,11 +216,11 @@ def _regions_of(memory: Iterable[str]) -> set[str]:
 
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
     """Allocation -> all steps about it."""
-    memory = {step.name: whole_name(step.allocation) for step in program.steps if isinstance(step, steps.Map)}
+    memory = {step.name: step.allocation for step in program.steps if isinstance(step, steps.Map)}
     steps_by_name: dict[str, list[steps.Step]] = {}
     for step in program.steps:
         if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
-            steps_by_name.setdefault(whole_name(step.name), []).append(replace(step, origin=None))
+            steps_by_name.setdefault(step.name, []).append(replace(step, origin=None))
         elif isinstance(step, (steps.Map, steps.SetAccess)):
             steps_by_name.setdefault(memory[step.name], []).append(replace(step, origin=None))
     return {name: tuple(about) for name, about in steps_by_name.items()}

@@ -15,14 +15,13 @@ from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, 
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, whole_name
+from hipplan.program.steps import CPU_ORDINAL, CreateAllocation
 
 
 def plan_name_of(program: Program, memory: str) -> str:
     """An allocation's name in messages: its own, or that of its region."""
-    whole = whole_name(memory)
-    inside = next((resource.inside for resource in program.resources if resource.memory == whole), "")
-    return inside if inside in program.regions else whole
+    inside = next((resource.inside for resource in program.resources if resource.memory == memory), "")
+    return inside if inside in program.regions else memory
 
 
 def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ...]]:

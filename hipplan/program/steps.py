@@ -1,4 +1,4 @@
-"""Steps: one state-changing driver call each, as plain data. The compiled part runs them as rows (rows.py).
+"""Steps: one state-changing driver call each, as plain data. The compiled part runs them as rows (hipplan/lowering).
 
 A step either happened or did not. The object's owner exists before the call, so no step needs its own undo: roll back
 and teardown free objects, latest first.
@@ -27,9 +27,6 @@ _Kind = TypeVar("_Kind")
 
 Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right) of each device that has a right."""
-
-PIECE_SIGN = "/"
-"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights'. Names in plans have no such sign (pieces.py)."""
 
 RANK_SIGN = "@"
 """Rank 2's region 'heap' and device 'gpu' are called 'heap@2' and 'gpu@2' in other ranks. Names in plans have no such
@@ -70,11 +67,6 @@ def named(step: Step) -> Callable[[str], Step]:
     kind: Callable[..., Step] = type(step)
     _, *others = (getattr(step, field.name) for field in fields(kind))  # type: ignore[arg-type]
     return lambda name: kind(name, *others)
-
-
-def whole_name(name: str) -> str:
-    """The plan's name of the object that this is a piece of."""
-    return name.partition(PIECE_SIGN)[0] if PIECE_SIGN in name else name
 
 
 @step_data
@@ -172,7 +164,7 @@ class SetAccess(Step):
     rights: Rights
     """Of the devices that get access to the whole mapping."""
     together: bool = False
-    """The call covers everything mapped in the reservation so far, which has the same rights (pieces.py)."""
+    """The call covers everything mapped in the reservation so far, which has the same rights. Lowering decides that."""
 
     def describe(self) -> str:
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)

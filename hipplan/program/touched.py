@@ -1,20 +1,22 @@
 """The part of two programs that a change is about: without what is equal in both and depends on nothing else. Pure.
 
-To compare thousands of chunks that stay would cost more than the change. So most of its preparation sees this part.
+To compare thousands of chunks that stay would cost more than the change. So most of its preparation sees this part. Of
+a region that becomes larger or smaller, it has only the first and the last few of the chunks that stay: they tell who
+may use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.runs import Run, runs
+from hipplan.program.runs import MappingRun, MemoryRun, Run, runs
 from hipplan.program.series import Parts, segments
 
 _BUFFERS: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
@@ -22,6 +24,18 @@ _BUFFERS: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
     steps.CreatePinnedBuffer: attrgetter("device", "size", "flags", "numa_node", "near", "simulated_node"),
 }
 """Steps of buffers about which there is no other step -> what tells two of one name apart."""
+
+
+class Chunks(NamedTuple):
+    """Chunks of a region that are equal in both programs."""
+
+    numbers: range
+    size: int
+    """Bytes of each; the first chunk of the region is at 0."""
+
+    def has(self, offset: int) -> bool:
+        """Whether the chunk at this offset is one of them."""
+        return offset % self.size == 0 and offset // self.size in self.numbers
 
 
 @dataclass(frozen=True)
@@ -34,26 +48,38 @@ class Touched:
     """Those that are left out."""
     buffers: frozenset[str]
     """Those that are left out."""
+    chunks: Mapping[str, Chunks]
+    """Those that are left out, of regions that are not."""
     whole: tuple[Program, Program]
     """The old and the new program with them."""
 
-    def leaves_out(self, kind: object, name: str) -> bool:
-        """Whether an object is left out. name: of a mapping that of its range."""
+    def leaves_out(self, kind: object, name: str, offset: int = -1) -> bool:
+        """Whether an object is left out. name, offset: of a mapping its range, and its place there."""
         if kind == "allocation":
-            region, sign, _ = name.partition("#")
-            return bool(sign) and region in self.regions
+            region, sign, number = name.partition("#")
+            return bool(sign) and (region in self.regions or self._is_alike(region, number))
+        if kind == "mapping" and name in self.chunks:
+            return self.chunks[name].has(offset)
         return name in (self.regions if kind in ("reservation", "mapping") else self.buffers)
+
+    def _is_alike(self, region: str, number: str) -> bool:
+        return region in self.chunks and number.isdecimal() and int(number) in self.chunks[region].numbers
 
     def __len__(self) -> int:
         """The number of objects that are left out."""
         new = self.whole[1]
-        return len(self.buffers) + sum(1 + 2 * len(new.regions[name].chunks) for name in self.regions)
+        of_regions = sum(1 + 2 * len(new.regions[name].chunks) for name in self.regions)
+        return len(self.buffers) + of_regions + 2 * sum(len(alike.numbers) for alike in self.chunks.values())
 
     def slots(self) -> Iterator[tuple[int, int, int]]:
         """(slot in the new program, slot in the old one, how many) of consecutive objects that are left out."""
         old, new = self.whole
         for name in (*self.buffers, *self.regions):
             yield new.slots[name], old.slots[name], 1
+        for region, alike in self.chunks.items():
+            for name_of in (memory_of, mapping_of):
+                first = name_of(region, alike.numbers.start)
+                yield new.slots[first], old.slots[first], len(alike.numbers)
         in_old, in_new = _by_region(old), _by_region(new)
         for region in self.regions:
             for of_memory, name_of in ((True, memory_of), (False, mapping_of)):
@@ -86,31 +112,57 @@ def _stretches(old: Sequence[range], new: Sequence[range], count: int) -> Iterat
 def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
     is_plain = not any(program.contents or program.parts for program in (old, new))
-    if not is_plain or old.evenness.in_pieces or old.devices != new.devices:
-        return Touched(old, new, frozenset(), frozenset(), (old, new))
-    regions = frozenset(_equal_regions(old, new, renewed))
+    if not is_plain or old.devices != new.devices:
+        return Touched(old, new, frozenset(), frozenset(), {}, (old, new))
+    stay = [*_in_same_range(old, new, renewed)]
+    regions = frozenset(name for name in stay if _without_place(old.regions[name]) == _without_place(new.regions[name]))
+    chunks = {name: alike for name in stay if name not in regions and (alike := _alike_chunks(old, new, name))}
     buffers = frozenset(_equal_buffers(old, new, renewed))
-    if not (regions or buffers):
-        return Touched(old, new, regions, buffers, (old, new))
+    if not (regions or buffers or chunks):
+        return Touched(old, new, regions, buffers, chunks, (old, new))
     left_out = regions | buffers
-    return Touched(_without(old, left_out), _without(new, left_out), regions, buffers, (old, new))
+    return Touched(
+        _without(old, left_out, chunks), _without(new, left_out, chunks), regions, buffers, chunks, (old, new)
+    )
 
 
-def _equal_regions(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
-    """The regions whose steps are equal in both programs: they follow from the region, its devices and its range."""
+def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
+    """The regions in the same range of addresses whose steps follow from the region and its devices."""
     asleep = (step.name for step in (*old.sleeping, *new.sleeping))
     differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed, *asleep)}
-    for name, placed in new.regions.items():
-        was = old.regions.get(name)
+    for name in new.regions:
         if (
-            was is not None
+            name in old.regions
             and name not in differ
             and name not in new.shared
             and name not in old.shared
-            and _without_place(was) == _without_place(placed)
             and _is_same_range(old.makers[name], new.makers[name])
         ):
             yield name
+
+
+def _alike_chunks(old: Program, new: Program, region: str) -> Chunks | None:
+    """The chunks in the first runs of a region that are equal in both programs, without the first few and the last."""
+    was, now = _first_runs(old, region), _first_runs(new, region)
+    if was is None or now is None or _bare(*was) != _bare(*now):
+        return None
+    period = max(len(was[0].kinds), len(was[1].rights))
+    numbers = range(period, min(len(run.chunks) for run in (*was, *now)) - period)
+    return Chunks(numbers, was[1].size) if numbers else None
+
+
+def _first_runs(program: Program, region: str) -> tuple[MemoryRun, MappingRun] | None:
+    """Those that begin with the region's first chunk."""
+    of_region = [run for _, run in runs(program.steps) if run.region == region and run.chunks.start == 0]
+    memory = next((run for run in of_region if isinstance(run, MemoryRun)), None)
+    mapped = next((run for run in of_region if isinstance(run, MappingRun)), None)
+    return None if memory is None or mapped is None else (memory, mapped)
+
+
+def _bare(memory: MemoryRun, mapped: MappingRun) -> tuple[object, ...]:
+    """What tells the chunks of two such runs apart: not their place in a plan, and not what it asks for."""
+    kinds = [replace(kind, name="", origin=None, asked=0) for kind in memory.kinds]
+    return kinds, mapped.offset, mapped.size, mapped.rights
 
 
 def _without_place(placed: PlacedRegion) -> PlacedRegion:
@@ -131,12 +183,15 @@ def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[st
                 yield step.name
 
 
-def _without(program: Program, names: Set[str]) -> Program:
-    """names: of the regions and buffers that are left out."""
+def _without(program: Program, names: Set[str], chunks: Mapping[str, Chunks]) -> Program:
+    """names: of the regions and buffers that are left out. chunks: those that are, of other regions."""
     stay: Parts[steps.Step] = Parts()
     for segment in segments(program.steps):
         if not isinstance(segment, Run):
             stay.extend([step for step in segment if _outer(step.name) not in names])
+        elif segment.region in chunks and segment.chunks.start == 0:
+            numbers = chunks[segment.region].numbers
+            stay.extend([*segment[: segment.number_of(numbers.start)], *segment[segment.number_of(numbers.stop) :]])
         elif segment.region not in names:
             stay.extend(segment)
     regions = {name: placed for name, placed in program.regions.items() if name not in names}

@@ -11,7 +11,7 @@ from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, SetAc
 def upward(made: Iterable[Step], ranges: Container[object]) -> list[Step]:
     """The same steps, with the mappings in these ranges in the order of their addresses.
 
-    So the mapped part of a range mostly has no hole, as HIP 7.0 to 7.2 need for some ranges (pieces.py). A mapping that
+    So the mapped part of a range mostly has no hole, as HIP 7.0 to 7.2 need for some ranges (lowering). A mapping that
     comes earlier takes its allocation along; the rights of one that comes later follow it. Names play no part: the
     memory of rank 10 comes before that of rank 2 in an alphabet, but not in the steps.
     """

@@ -7,7 +7,7 @@ written, with the place of each step in its plan.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
@@ -16,22 +16,23 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
-from hipplan.program import alterations, content_steps, steps
-from hipplan.program.facts import owners_by_name, slots_of
+from hipplan.program import content_steps, steps
+from hipplan.program.alterations import ReserveBeside
+from hipplan.program.facts import owners_by_name
 from hipplan.program.program import Program
-from hipplan.program.rows import rows_of
 
 VERSION = 1
 _KEY = "hipplan_program"
 _WHY_MAX = 200
 _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that hold steps."""
-_STEPS = {
+_STEPS = {ReserveBeside.__name__: ReserveBeside} | {
     kind.__name__: kind
-    for module in (steps, alterations, content_steps)
+    for module in (steps, content_steps)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
 }
+"""Name -> kind of step; the others of a change are in no program."""
 
 
 def write(program: Program) -> str:
@@ -64,7 +65,7 @@ def read(text: str | bytes) -> Program:
         types = get_type_hints(Program)
         program = Program(**made, **{name: _read(types[name], value) for name, value in data.items()})
         woken = (*program.making, *program.sleeping)
-        rows_of(woken, slots_of(woken), owners_by_name(woken))  # raises if a step names an object that does not exist
+        _require_objects(woken)
         mapped = {resource.name for resource in program.resources if resource.memory}
         if unknown := program.sealed.keys() - mapped:
             raise ValueError(f"{min(unknown)} is sealed but not mapped")
@@ -73,6 +74,26 @@ def read(text: str | bytes) -> Program:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise PlanError(Diagnostic("HP028", "this is not a program", why=_reason(error)[:_WHY_MAX])) from None
     return program
+
+
+def _require_objects(some_steps: Sequence[steps.Step]) -> None:
+    """Raises KeyError: a step names an object that does not exist."""
+    owners = owners_by_name(some_steps)
+    made = {step.name for step in some_steps if step.makes}
+    for step in some_steps:
+        if isinstance(step, steps.SetAccess):
+            owners[step.name]
+        elif isinstance(step, steps.Map):
+            _require(step.reservation, made)
+        elif isinstance(step, steps.AttachStream) or (isinstance(step, steps.Prefetch) and step.stream):
+            _require(step.stream, made)
+        if step.name or not isinstance(step, steps.AwaitStream):
+            _require(step.name, made)
+
+
+def _require(name: str, made: Set[str]) -> None:
+    if name not in made:
+        raise KeyError(name)
 
 
 def _read_step(data: dict[str, Any]) -> Any:

@@ -10,8 +10,10 @@ from hipplan.errors import printable
 from hipplan.layout.layout import Layout
 from hipplan.layout.verify import Checks
 from hipplan.layout.views import Piece
+from hipplan.lowering.lowered import lowered
+from hipplan.lowering.pieces import note
 from hipplan.machines.machine import Machine
-from hipplan.program import listing, pieces
+from hipplan.program import listing
 from hipplan.program.difference import Difference, from_nothing
 from hipplan.program.program import Program
 from hipplan.show import render, summary
@@ -56,7 +58,7 @@ def _(program: Program) -> str:
         tables = [render.steps_table(enumerate(steps, 1)), render.resources_table(resources)]
     else:
         tables = [summary.steps_summary(steps), summary.resources_summary(resources)]
-    return _text(heading, *tables, render.totals(program), pieces.note(program))
+    return _text(heading, *tables, render.totals(program), note(lowered(program)))
 
 
 @text_of.register

@@ -1,4 +1,4 @@
-"""Rows for changes that a test makes by itself, and the usual ways through a change: see hipplan/program/rows.py."""
+"""Rows for changes that a test makes by itself, and the usual ways through a change: see hipplan/lowering/rows.py."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
+from hipplan.layout.state import State
 from hipplan.program import steps
 from hipplan.program.contents import STAGING
 from hipplan.program.program import Program
@@ -112,7 +113,8 @@ class Change(Phase):
 
 def facts(sim: Simulator, layout: Layout) -> Facts:
     """Addresses, handles, rights, and the bytes at the beginning of everything: by kind of fact, then by what it is."""
-    state, names = layout._holding.state, names_of(layout.program)
+    state = layout._holding.state
+    names = names_of(state)
     rights = {int(piece["address"], 16): (piece["readers"], piece["writers"]) for piece in sim.ledger()["mappings"]}
     return {
         "address": {name: getattr(layout[name], "address", None) for name in names.all},
@@ -123,7 +125,7 @@ def facts(sim: Simulator, layout: Layout) -> Facts:
 
 
 class Names(NamedTuple):
-    """What a program speaks of; looked up once for the hundreds of layouts of a sweep."""
+    """What a state speaks of, in the pieces that it has; looked up once for the hundreds of layouts of a sweep."""
 
     program: Program
     all: list[str]
@@ -136,7 +138,8 @@ class Names(NamedTuple):
 _known: dict[int, Names] = {}
 
 
-def names_of(program: Program) -> Names:
+def names_of(state: State) -> Names:
+    program = state.lowered
     if id(program) not in _known or _known[id(program)].program is not program:
         _known.clear()
         made = {s.name: s.device for s in program.steps if isinstance(s, steps.CreateAllocation)}
@@ -145,7 +148,7 @@ def names_of(program: Program) -> Names:
         can = [(s.allocation, s.name) for s in mapped if rights.get(s.name, {}).get(made.get(s.allocation, -2)) == "rw"]
         can += [("", s.name) for s in program.steps if isinstance(s, _BUFFERS) and not s.name.startswith(STAGING)]
         _known[id(program)] = Names(
-            program, [r.name for r in program.resources if not r.asleep], [*made], [s.name for s in mapped], can
+            program, [r.name for r in state.program.resources if not r.asleep], [*made], [s.name for s in mapped], can
         )
     return _known[id(program)]
 
@@ -155,7 +158,7 @@ def writable(layout: Layout) -> list[tuple[Any, int]]:
     bytes (#contents.0) has none of its own."""
     state = layout._holding.state
     collected: dict[Any, int] = {}
-    for allocation, name in names_of(layout.program).writable:
+    for allocation, name in names_of(state).writable:
         address = state.address_of(name)
         collected.setdefault(("handle", state.handle_of(allocation)) if allocation else ("address", address), address)
     return list(collected.items())
@@ -166,7 +169,7 @@ def owned(sim: Simulator, layout: Layout) -> set[Key]:
     state = layout._holding.state
     ranges = [int(address, 16) for kind, address in sim.alive() if kind == "reservation"]
     collected: set[Key] = set()
-    for step in layout.program.steps:
+    for step in state.lowered.steps:
         if step.name not in state:
             continue
         if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):

@@ -16,9 +16,9 @@ from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.layout.state import State
 from hipplan.layout.update import change
+from hipplan.lowering.compiler import compile_change
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
-from hipplan.program.compiler import compile_change
 from hipplan.program.difference import Difference
 from tests.conftest import WHOLE, Simulator
 from tests.faults import generated

@@ -21,11 +21,11 @@ from hipplan.layout.run import run
 from hipplan.layout.state import State
 from hipplan.layout.undo import wait_until_freed
 from hipplan.layout.update import change
+from hipplan.lowering.compiler import compile_change
 from hipplan.machines import runtimes
 from hipplan.machines.discover import discover
 from hipplan.machines.machine import Machine, sim_profile
 from hipplan.machines.profiles import load_machine
-from hipplan.program.compiler import compile_change
 from hipplan.program.difference import Difference
 from hipplan.show import render_json
 
@@ -75,7 +75,7 @@ def updater(plan: LoadedPlan, machine: Machine, bind: Bind) -> Callable[[Layout]
 
     def find_change(state: State, _: object) -> Difference:
         if not ways or ways[0].old is not state.program:
-            ways[:] = [compile_change(state.program, plan, measured)]
+            ways[:] = [compile_change(state.program, plan, measured, before=state.lowered)]
         return ways[0]
 
     return lambda layout: change(layout._holding, "", find_change, options=Options(bind=needed(plan, bind)))

@@ -23,8 +23,8 @@ with atheris.instrument_imports(include=["hipplan"]):
     from hipplan.language.canonical import canonical
     from hipplan.language.loader import load
     from hipplan.language.source import load_yaml
+    from hipplan.lowering.compiler import compile as compile_plan
     from hipplan.machines.profiles import load_machine
-    from hipplan.program.compiler import compile as compile_plan
 
 MACHINE = load_machine("mi300x-8")
 

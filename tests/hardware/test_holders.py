@@ -19,8 +19,8 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.holders import names, requests
+from hipplan.lowering.sure_access import concerned
 from hipplan.machines.discover import discover
-from hipplan.program.sure_access import concerned
 from hipplan.units import parse_size
 from tests.conftest import ROOT
 from tests.hardware.machine import MIB, Machine

@@ -235,7 +235,7 @@ def test_a_layout_shows_what_it_is(sim: Simulator) -> None:
     plan = hipplan.load(QUICKSTART)
     assert repr(plan) == "<hipplan.LoadedPlan 'quickstart'>"
     layout = hipplan.apply(plan, runtime="sim")
-    assert repr(layout.program) == "<hipplan.Program 'quickstart' for sim-2: 22 steps>"
+    assert repr(layout.program) == "<hipplan.Program 'quickstart' for sim-2: 16 steps>"
     assert repr(layout) == f"<hipplan.Layout 'quickstart': {len(layout)} objects>"
     layout.close()
     assert repr(layout) == "<hipplan.Layout 'quickstart': closed>"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program import listing, steps
 from hipplan.program.change import Change
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.difference import _Comparison, _on_old_ranges, difference
 from hipplan.program.losses import losses
 from hipplan.program.program import Program
@@ -25,6 +25,8 @@ from tests.python_calls import CHUNK, calls_of
 
 CALLS_OF_BUFFER_MAX = 25
 """Python calls of a whole update for each buffer that stays: compiling the plan makes most of them."""
+CALLS_OF_PLACE_MAX = 8
+"""Python calls that find out on which of several devices each chunk of a region lies."""
 CALLS_OF_CHUNKS_MAX = 20
 """Python calls that a thousand more chunks may add."""
 
@@ -37,6 +39,19 @@ def many_chunks(count: int, more: int) -> hipplan.LoadedPlan:
 def many_chunks_in_blocks(count: int, more: int) -> hipplan.LoadedPlan:
     region = {"devices": ["gpu.*"], "spread": "blocks", "size": count * CHUNK, "chunk": CHUNK}
     return plan({"regions": {"cache": region}}, {f"b{number}": "64KiB" for number in range(1 + more)})
+
+
+ON_TWO = {"devices": ["gpu.*"], "spread": "interleave", "access": {"owner": "rw", "others": "r"}}
+
+
+def more_chunks(count: int, more: int) -> hipplan.LoadedPlan:
+    region = {"device": "gpu.0", "size": (count + more) * CHUNK, "chunk": CHUNK, "reserve": (count + 8) * CHUNK}
+    return plan({"regions": {"cache": region}}, {"b": "64KiB"})
+
+
+def more_chunks_on_two(count: int, more: int) -> hipplan.LoadedPlan:
+    region = {"size": (count + more) * CHUNK, "chunk": CHUNK, "reserve": (count + 8) * CHUNK, **ON_TWO}
+    return plan({"regions": {"cache": region}}, {"b": "64KiB"})
 
 
 def many_buffers(count: int, more: int) -> hipplan.LoadedPlan:
@@ -54,6 +69,8 @@ def plan(more: dict[str, Any], sizes: dict[str, str]) -> hipplan.LoadedPlan:
     [
         (many_chunks, CALLS_OF_CHUNKS_MAX),
         (many_chunks_in_blocks, CALLS_OF_CHUNKS_MAX),
+        (more_chunks, CALLS_OF_CHUNKS_MAX),
+        (more_chunks_on_two, 1000 * CALLS_OF_PLACE_MAX),
         (many_buffers, 1000 * CALLS_OF_BUFFER_MAX),
     ],
 )
@@ -114,6 +131,16 @@ def test_a_recorded_and_watched_step_costs_the_same_beside_many(sim: Simulator, 
     assert costs[2] <= 1.2 * costs[1]
 
 
+def test_a_region_that_shrinks_costs_the_same_beside_many_chunks(sim: Simulator) -> None:
+    costs = []
+    for count in (100, 100, 1100):  # the first one also pays for what is imported
+        with hipplan.apply(more_chunks(count, 2), runtime="sim", answer=False) as layout:
+            less = more_chunks(count, 0)
+            costs.append(calls_of(lambda less=less, layout=layout: layout.update(less, lose="*")).python)
+            assert layout.drift() == []
+    assert abs(costs[2] - costs[1]) <= CALLS_OF_CHUNKS_MAX
+
+
 @pytest.mark.parametrize("make", [many_chunks, many_chunks_in_blocks, many_buffers])
 def test_comparing_sees_only_what_differs(make: Any) -> None:
     old, new = (compile_plan(make(1000, more), "mi300x-8") for more in (0, 1))
@@ -162,6 +189,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "fewer addresses": {"reserve": 16 * CHUNK},
     "a chunk more": {"size": 5 * CHUNK},
+    "many more": {"size": 29 * CHUNK, "tensors": {"t": {"dtype": "u8", "shape": [-1]}}},
+    "two chunks less": {"size": 6 * CHUNK},
+    "more and other rights": {"size": 12 * CHUNK, "access": {"gpu.0": "r", "gpu.1": "r"}},
+    "more and fewer addresses": {"size": 9 * CHUNK, "reserve": 16 * CHUNK},
     "other rights": {"access": {"gpu.0": "rw", "gpu.1": "r"}},
     "rights of attached": {"attached": "rw"},
     "sealed": {"seal": True},
@@ -169,10 +200,21 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+REGIONS: dict[str, dict[str, Any]] = {
+    "few": {"device": "gpu.0", "size": 4 * CHUNK, "reserve": 64 * CHUNK},
+    "on one": {"device": "gpu.0", "size": 8 * CHUNK, "reserve": 64 * CHUNK},
+    "on two": {"size": 9 * CHUNK, "reserve": 64 * CHUNK, **ON_TWO},
+    "in blocks": {"devices": ["gpu.0", "gpu.1"], "spread": "blocks", "size": 16 * CHUNK},
+}
+
+
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("to", CHANGES)
-def test_it_is_so_for_a_region_that_a_layout_has_changed(act: str, to: str, sim: Simulator) -> None:
-    region = {"device": "gpu.0", "size": 4 * CHUNK, "chunk": CHUNK, "reserve": 64 * CHUNK}
+@pytest.mark.parametrize("what", REGIONS)
+def test_it_is_so_for_a_region_that_a_layout_has_changed(act: str, to: str, what: str, sim: Simulator) -> None:
+    region = {**REGIONS[what], "chunk": CHUNK}
+    if what == "in blocks" and ("grown" in act or "reserve" in CHANGES[to]):
+        return  # such a region cannot grow
     first, second = (plan({"regions": {"cache": region | more}}, {"b": "64KiB"}) for more in ({}, CHANGES[to]))
     with hipplan.apply(first, runtime="sim", answer=False) as layout:
         ACTS[act](layout)

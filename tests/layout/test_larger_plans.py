@@ -10,9 +10,9 @@ from hipplan.errors import ApplyError
 from hipplan.language.loader import load
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
+from hipplan.lowering.compiler import compile  # noqa: A004
 from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import choose
-from hipplan.program.compiler import compile  # noqa: A004
 from hipplan.program.program import Program
 from tests.conftest import ROOT, Simulator
 

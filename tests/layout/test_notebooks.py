@@ -57,7 +57,7 @@ def test_a_program_and_a_machine_are_shown() -> None:
     program = hipplan.compile(ROOT / "plans" / "quickstart.yaml", hipplan.machine("sim-2"))
     text = shown(program)
 
-    assert text.startswith("quickstart on sim-2: 22 steps, nothing done\n")
+    assert text.startswith("quickstart on sim-2: 16 steps, nothing done\n")
     assert re.search(r"^weights +allocation +gpu\.0 +6MiB", text, re.M)
     machine = shown(hipplan.machine("mi300x-8"))
     assert len(re.findall(r"^ +\d  AMD Instinct MI300X +gfx942 +192.0GiB", machine, re.M)) == 8

@@ -10,9 +10,9 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout.layout import Layout
+from hipplan.lowering.compiler import compile_change
 from hipplan.machines.profiles import load_machine
 from hipplan.program import listing, written
-from hipplan.program.compiler import compile_change
 from hipplan.program.program import Program
 from tests.conftest import Simulator
 from tests.faults.harness import as_release

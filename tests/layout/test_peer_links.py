@@ -11,11 +11,12 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError
 from hipplan.layout.layout import Layout
+from hipplan.lowering.compiler import compile as compile_plan
+from hipplan.lowering.compiler import compile_change
+from hipplan.lowering.lowered import lower
 from hipplan.machines.machine import Machine, sim_profile
 from hipplan.machines.profiles import load_machine
 from hipplan.program import steps
-from hipplan.program.compiler import compile as compile_plan
-from hipplan.program.compiler import compile_change
 from tests.conftest import Simulator
 
 LINKED: dict[str, Any] = {"name": "GPU", "arch": "gfx942", "memory": "16GiB", "vmm": True}
@@ -80,6 +81,8 @@ def test_rights_are_set_around_the_links_before_everything_else() -> None:
         "reservations": {"r": {"mappings": [{"allocation": "more"}]}},
     }
     change = compile_change(compile_plan(OWN, machine), hipplan.load(new), machine)
+    assert [step.call for step in change.all_steps][:2] == ["hipDeviceEnablePeerAccess"] * 2
+    change = lower(change, change.old).lowered
     calls = [(step.call, step.name) for step in change.all_steps]
     kept, links = ("hipMemSetAccess", "w[0]"), ["gpu.0->gpu.1", "gpu.1->gpu.0"]
     assert calls[:4] == [kept, *(("hipDeviceEnablePeerAccess", link) for link in links), kept]
@@ -92,7 +95,7 @@ def test_links_come_before_mappings(version: str) -> None:
     machine = Machine.model_validate(MACHINE | {"hip_version": version})
     program = compile_plan(OWN | {"peers": "all"}, machine)
     change = compile_change(compile_plan(PEERS | {"peers": []}, machine), hipplan.load(OWN | {"peers": "all"}), machine)
-    for made in (program.steps, change.all_steps):
+    for made in (program.steps, change.all_steps, lower(change, change.old).lowered.all_steps):
         kinds = [type(step) for step in made]
         assert kinds.index(steps.Map) > max(at for at, kind in enumerate(kinds) if kind is steps.EnablePeer)
 
@@ -102,6 +105,7 @@ def test_other_releases_set_no_rights_again(version: str) -> None:
     machine = Machine.model_validate(MACHINE | {"hip_version": version})
     change = compile_change(compile_plan(OWN, machine), hipplan.load(OWN | {"peers": "all"}), machine)
     assert [step.call for step in change.all_steps] == ["hipDeviceEnablePeerAccess"] * 2
+    assert lower(change, change.old).lowered is change
 
 
 def test_a_link_that_would_open_the_mapping_of_another_layout_is_refused(opening: Simulator) -> None:

@@ -12,6 +12,7 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError, MachineError
 from hipplan.layout.layout import Layout
+from hipplan.lowering.lowered import lowered, require_attachable
 from hipplan.machines.profiles import load_machine
 from hipplan.program import held
 from hipplan.program.steps import Step
@@ -112,13 +113,14 @@ def test_other_releases_and_cuda_keep_the_memory_in_one_piece(what: str) -> None
     count = len(source["allocations"])
     for other in (machine("6.4.43484"), machine("7.15.0"), machine("7.2.0", runtime="cuda")):
         made = hipplan.compile(source, other)
+        assert lowered(made) is made
         assert shape(made)["hipMemCreate"] == shape(made)["hipMemMap"] == count
         assert not any("/" in step.name or getattr(step, "together", False) for step in made.steps)
 
 
 def test_memory_is_cut_into_pieces_of_one_size_only_where_it_must_be() -> None:
     def sizes(what: str) -> list[int]:
-        made = hipplan.compile(UNEQUAL[what], machine("7.2.53211"))
+        made = lowered(hipplan.compile(UNEQUAL[what], machine("7.2.53211")))
         return [step.size // MIB for step in made.steps if isinstance(step, hipplan.program.steps.CreateAllocation)]
 
     assert sizes("unlike rights") == [2] * 6
@@ -133,8 +135,58 @@ def test_what_people_see_is_in_one_piece(release: str) -> None:
         assert [name for name in layout if "/" in name] == []
         assert layout["r[0]"].size == 6 * MIB
         assert layout["a"].size == 6 * MIB
+        assert [step for step in layout.program.steps if "/" in step.name or getattr(step, "together", False)] == []
+        assert layout.program.steps == hipplan.compile(UNEQUAL["holes"], machine(release)).steps
         layout.fill("r[0]", 5)
         assert bytes(layout.runtime.read(layout["r[0]"].address, 6 * MIB)) == bytes([5]) * 6 * MIB
+
+
+def programs(version: str, sim: Simulator) -> Iterator[tuple[hipplan.Program, int]]:
+    """The program of a layout after each change, and how many allocations the driver has."""
+    source = UNEQUAL["unlike rights"]
+    other = copy.deepcopy(source)
+    for mapping in other["reservations"]["r"]["mappings"]:
+        mapping["access"] = {"gpu.0": "rw", "gpu.1": "rw"}
+    with as_release(sim, version), hipplan.apply(source, runtime="sim") as layout:
+        for act in (
+            lambda: None,
+            lambda: layout.seal("r"),
+            lambda: layout.unseal("r"),
+            lambda: layout.remap("r", keep_bytes=False),
+            lambda: layout.sleep("a"),
+            lambda: layout.wake(),
+            lambda: layout.grow("r", by="2MiB"),
+            lambda: layout.shrink("r", by="2MiB"),
+            lambda: layout.sleep("r", to="drop"),
+            lambda: layout.update(source, lose="*"),
+            lambda: layout.wake(),
+            lambda: layout.update(other, lose="*"),
+        ):
+            act()
+            assert layout.drift() == []
+            yield layout.program, len(sim.ledger()["allocations"])
+
+
+def test_after_each_change_the_program_is_that_of_other_releases(sim: Simulator) -> None:
+    in_pieces, whole = [*programs("7.2.53211", sim)], [*programs("7.15.0", sim)]
+    assert [program.steps for program, _ in in_pieces] == [program.steps for program, _ in whole]
+    assert [program.sleeping for program, _ in in_pieces] == [program.sleeping for program, _ in whole]
+    assert [count for _, count in in_pieces] == [6, 6, 6, 6, 4, 6, 7, 6, 0, 0, 6, 6]
+    assert [count for _, count in whole] == [3, 3, 3, 3, 2, 3, 4, 3, 0, 0, 3, 3]
+
+
+def test_what_sleeps_wakes_beside_memory_of_another_size_that_came_meanwhile(release: str, sim: Simulator) -> None:
+    def of_size(size: str) -> dict[str, Any]:
+        return plan(("2MiB", {"gpu.0": "rw"}, ""), (size, {"gpu.1": "rw"}, "16MiB"))
+
+    with hipplan.apply(of_size("2MiB"), runtime="sim") as layout:
+        layout.fill("r[0]", 7)
+        layout.sleep("a")
+        layout.update(of_size("6MiB"), lose="b")
+        layout.wake()
+        assert [mapping["size"] for mapping in sim.ledger()["mappings"]] == [2 * MIB] * 4
+        assert set(layout.read("r[0]").tobytes()) == {7}
+        assert layout.drift() == []
 
 
 @pytest.mark.parametrize("what", UNEQUAL)
@@ -254,19 +306,21 @@ def test_mappings_of_different_sizes_have_the_same_rights_in_attached_processes(
     for mapping, right in zip(source["reservations"]["r"]["mappings"], rights, strict=True):
         mapping["attached"] = right
     program = hipplan.compile(source, machine("7.2.53211"))
-    assert shape(program)["hipMemCreate"] == 2
+    assert shape(lowered(program))["hipMemCreate"] == 2
+    holdable = held.holdable(program)
+    assert holdable.attached == program.attached
     if not is_refused:
-        assert held.holdable(program).attached == program.attached
+        require_attachable(holdable)
         return
     with pytest.raises(MachineError) as caught:
-        held.holdable(program)
+        require_attachable(holdable)
     (error,) = caught.value.diagnostics
     assert error.code == "HP309"
     assert "in attached processes" in error.why
-    held.holdable(hipplan.compile(source, machine("7.15.0")))
+    require_attachable(held.holdable(hipplan.compile(source, machine("7.15.0"))))
 
 
 def test_attached_makes_no_difference_for_mappings_that_no_device_may_write() -> None:
     source = plan(("4MiB", {"gpu.0": "r"}, ""), ("2MiB", {"gpu.0": "r"}, ""))
     source["reservations"]["r"]["mappings"][0]["attached"] = "rw"
-    held.holdable(hipplan.compile(source, machine("7.2.53211")))
+    require_attachable(held.holdable(hipplan.compile(source, machine("7.2.53211"))))

@@ -487,7 +487,7 @@ def test_what_is_carried_on_is_what_is_found_out_again(seed: int, sim: Simulator
                 layout.remap("cache", part=(first * 2 * MIB, end * 2 * MIB), device=where, keep_bytes=bool(act == 2))
             program = layout.program
             again = written.read(written.write(program))
-            for fact in ("makers", "rights", "owners", "taken", "evenness", "numbers", "bindings", "contents"):
+            for fact in ("makers", "rights", "owners", "taken", "range_sizes", "numbers", "bindings", "contents"):
                 assert getattr(program, fact) == getattr(again, fact), fact
             assert program.regions["cache"].holders == again.regions["cache"].holders
             assert layout["cache"].resource == next(r for r in again.resources if r.name == "cache")

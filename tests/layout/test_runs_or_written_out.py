@@ -182,7 +182,7 @@ class Player:
         self.lines += [f"{c.name}: {c.what}: {c.desired} {c.current}" for c in layout.verify()]
         self.lines += [*map(str, program.resources), *map(str, program.steps)]
         self.lines += [str(sorted(fact.items())) for fact in (program.slots, program.owners, program.taken)]
-        self.lines.append(str((program.descriptors, program.evenness)))
+        self.lines.append(str((program.descriptors, program.range_sizes)))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -16,10 +16,10 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
+from hipplan.lowering.compiler import compile_change
 from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import choose
 from hipplan.program import listing, lock, written
-from hipplan.program.compiler import compile_change
 from hipplan.program.steps import Step
 from hipplan.show import render_json
 from tests.conftest import Simulator

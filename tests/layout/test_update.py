@@ -21,11 +21,11 @@ from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
+from hipplan.lowering.compiler import compile_change
+from hipplan.lowering.pieces import whole_name
 from hipplan.machines.profiles import load_machine
 from hipplan.program import steps
-from hipplan.program.compiler import compile_change
 from hipplan.program.difference import Difference
-from hipplan.program.pieces import whole_name
 from tests.conftest import ROOT, WHOLE, Simulator
 from tests.faults.change import facts, writable
 from tests.faults.harness import DEFECTS, as_release
@@ -199,11 +199,11 @@ def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator,
         if change is None:
             return
         after = facts(sim, layout)
-        made = {id(step) for step in (*change.additions, *change.changes)}
-        for step in layout.program.steps:
-            if isinstance(step, steps.CreateAllocation) and id(step) not in made:
+        made = {step.name for step in (*change.additions, *change.changes) if step.makes}
+        for step in layout._holding.state.lowered.steps:
+            if isinstance(step, steps.CreateAllocation) and whole_name(step.name) not in made:
                 assert after["handle"][step.name] == before["handle"][step.name]
-            elif isinstance(step, steps.Reserve) and id(step) not in made:
+            elif isinstance(step, steps.Reserve) and step.name not in made:
                 assert after["address"][step.name] == before["address"][step.name]
         for what, content in after["bytes"].items():
             assert before["bytes"].get(what, content) == content

@@ -13,7 +13,7 @@ from tests.conftest import ROOT, Simulator
 
 @pytest.mark.parametrize("release", ["6.4", "7.2.53211"])
 def test_programs_of_live_layouts_can_be_written(sim: Simulator, release: str) -> None:
-    """Grown past what was reserved, sealed, and cut into pieces."""
+    """Grown past what was reserved, sealed, and in pieces for the driver."""
     memory = {"a": {"size": "4MiB"}, "b": {"size": "2MiB"}}
     mappings = [{"allocation": "a", "at": 0}, {"allocation": "b", "at": "8MiB"}]
     plan = {"hipplan": 1, "allocations": memory, "reservations": {"r": {"size": "10MiB", "mappings": mappings}}}

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 import hipplan
+from hipplan.lowering.compiler import compile_change
 from hipplan.pictures.looks import FILLS, HOST_FILL, SIGN_FILLS
-from hipplan.program.all_ranks import AllRanks, ranks_of
-from hipplan.program.compiler import compile_change
+from hipplan.ranks.all_ranks import AllRanks, ranks_of
 from tests.conftest import PLANS, ROOT, Simulator
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 import hipplan
-from hipplan.program.compiler import compile_change
+from hipplan.lowering.compiler import compile_change
 from tests.conftest import PLANS, ROOT
 from tests.pictures.test_pictures import SVG, program
 

@@ -9,10 +9,10 @@ import pytest
 
 from hipplan.errors import MachineError
 from hipplan.language.loader import load
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
 from hipplan.program import steps
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.program import Program
 from tests.conftest import PLANS
 

@@ -24,8 +24,8 @@ from hipplan.language.canonical import canonical
 from hipplan.language.findings import in_order
 from hipplan.language.loader import load
 from hipplan.language.source import load_yaml
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.profiles import load_machine
-from hipplan.program.compiler import compile as compile_plan
 
 EXAMPLE = re.compile(r"```yaml\n(.*?)```", re.S)
 WITH_ESCAPES = {"HP002", "HP003"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hipplan
-from hipplan.program.compiler import compile as compile_plan
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program.families import in_families, one_by_one, sizes_of
 from hipplan.program.lock import Locked, lock, to_yaml
 from hipplan.program.runs import runs

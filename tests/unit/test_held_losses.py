@@ -11,9 +11,9 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.profiles import load_machine
 from hipplan.program import held_losses
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.program import Program
 
 MACHINE = load_machine("sim-2")

@@ -10,12 +10,12 @@ import pytest
 import hipplan
 from hipplan.errors import MachineError
 from hipplan.language.loader import LoadedPlan
+from hipplan.lowering.compiler import compile_change
 from hipplan.machines import host
 from hipplan.machines.machine import Limits, Machine, NumaNode
 from hipplan.machines.place import System
 from hipplan.machines.profiles import load_machine
 from hipplan.program import huge_pages, steps
-from hipplan.program.compiler import compile_change
 
 PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB"
 

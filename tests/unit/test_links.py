@@ -17,8 +17,8 @@ import hipplan
 from hipplan.files import strict_json
 from hipplan.processes.connections import Late
 from hipplan.processes.packets import Gone
-from hipplan.program.all_ranks import AllRanks, ranks_of
 from hipplan.program.parts import Offer, Part, offer_of, with_parts
+from hipplan.ranks.all_ranks import AllRanks, ranks_of
 from hipplan.ranks.links import LinkMaker, Links
 from tests.descriptors import descriptors
 

@@ -8,9 +8,10 @@ import pytest
 
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.language.loader import load
+from hipplan.lowering import pieces
+from hipplan.lowering.compiler import compile as compile_plan
+from hipplan.lowering.lowered import lowered
 from hipplan.machines.profiles import load_machine
-from hipplan.program import pieces
-from hipplan.program.compiler import compile as compile_plan
 from tests.unit.test_bad_input import outcome_of
 
 HEAD = "hipplan: 1\ndevices: {gpu: {count: 2}}\n"
@@ -198,7 +199,7 @@ reservations: {model: {mappings: [{allocation: a, access: {gpu.0: rw}}, {allocat
 """
     program = compile_plan(load(text), load_machine("sim-2").model_copy(update={"hip_version": "7.2.53211"}))
 
-    assert pieces.note(program) == "HIP 7.0 to 7.2 needs equal pieces, so 'model[0]' is mapped in 3 pieces"
+    assert pieces.note(lowered(program)) == "HIP 7.0 to 7.2 needs equal pieces, so 'model[0]' is mapped in 3 pieces"
 
 
 def test_ranges_that_get_their_access_at_once_are_a_note_too() -> None:
@@ -209,7 +210,7 @@ reservations: {m: {access: {gpu.0: rw}, mappings: [{allocation: a}, {allocation:
 """
     program = compile_plan(load(text), load_machine("sim-2").model_copy(update={"hip_version": "7.2.53211"}))
 
-    assert pieces.note(program) == (
+    assert pieces.note(lowered(program)) == (
         "HIP 7.0 to 7.2 gives access to unequal mappings only all at once, "
         "so the mappings of 'm' get their access in one call"
     )

@@ -10,9 +10,9 @@ import hipplan
 from hipplan.errors import HipplanError
 from hipplan.language.canonical import canonical
 from hipplan.language.source import load_yaml
+from hipplan.lowering.compiler import compile_change
 from hipplan.machines.machine import Machine
 from hipplan.program import open_sizes, written
-from hipplan.program.compiler import compile_change
 from hipplan.program.lock import lock, sizes_of
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve

@@ -9,9 +9,9 @@ import pytest
 
 import hipplan
 from hipplan.language.loader import examine
-from hipplan.program.all_ranks import AllRanks, ranks_of
-from hipplan.program.compiler import compile_change
+from hipplan.lowering.compiler import compile_change
 from hipplan.program.steps import Map, Step
+from hipplan.ranks.all_ranks import AllRanks, ranks_of
 
 MIB = 2**20
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.lowering.compiler import compile as compile_plan
+from hipplan.lowering.compiler import compile_change
+from hipplan.lowering.rows import ChangeRows, Row, rows_of
 from hipplan.machines.profiles import load_machine
-from hipplan.program.compiler import compile as compile_plan
-from hipplan.program.compiler import compile_change
-from hipplan.program.rows import ChangeRows, Row, rows_of
 
 MACHINE = load_machine("mi300x-8")
 EVERYBODY = {f"gpu.{number}": "rw" for number in range(4)}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program import on_demand, sealing
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.on_demand import LEAST, Repeated, repeated
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, alike, runs, written_out
@@ -60,7 +60,7 @@ def test_what_is_known_of_runs_is_what_is_known_of_their_steps(names: list[str])
     written = in_full(program)
     for fact in FACTS:
         is_same(getattr(program, fact), getattr(written, fact))
-    for fact in ("taken", "descriptors", "evenness", "single", "resources"):
+    for fact in ("taken", "descriptors", "range_sizes", "single", "resources"):
         assert getattr(program, fact) == getattr(written, fact), fact
     assert program == written and program.steps == written.steps
     assert pickle.loads(pickle.dumps(program)) == program

@@ -11,8 +11,8 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.language.latest import Latest
+from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
-from hipplan.program.compiler import compile as compile_plan
 
 TWO: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 2}}}
 SMALL = Machine.model_validate(

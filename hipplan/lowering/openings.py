@@ -17,6 +17,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic
+from hipplan.lowering.pieces import whole_name
+from hipplan.lowering.sure_access import Ranges, concerned, rights_of
 from hipplan.machines.machine import Machine
 from hipplan.program.alterations import KeepAccess
 from hipplan.program.change import Change
@@ -30,9 +32,7 @@ from hipplan.program.steps import (
     Rights,
     SetAccess,
     Step,
-    whole_name,
 )
-from hipplan.program.sure_access import Ranges, concerned, rights_of
 
 
 class Mapped(NamedTuple):
@@ -41,7 +41,7 @@ class Mapped(NamedTuple):
     address: int
     size: int
     device: int
-    """Whose memory it is, as of rows.Owners."""
+    """Whose memory it is, as of facts.Owners."""
     rights: Mapping[int, str]
     name: str
     layout: str
@@ -84,7 +84,7 @@ def opened_by(change: Change) -> dict[Map, Rights]:
     links, machine = first_links(change), change.new.measured
     if not links or machine is None:
         return {}
-    devices, rights = change.old.owners, rights_of(change.old)
+    devices, rights = change.old.owners, rights_of(change.old.steps)
     maps = [step for step in change.old.steps if isinstance(step, Map)]
     memory = {devices[step.name] for step in maps}
     reached = links if UNSEEN in memory else links.keys() & memory
@@ -150,7 +150,7 @@ def _kept(change: Difference) -> Iterator[KeepAccess]:
     opened = opened_by(change)
     if not opened:
         return
-    ranges, rights = Ranges(change.old), rights_of(change.old)
+    ranges, rights = Ranges(change.old), rights_of(change.old.steps)
     in_range: dict[str, list[Map]] = {}
     for step in change.old.steps:
         if isinstance(step, Map):

@@ -23,9 +23,9 @@ def concerned(machine: Machine | None) -> bool:
     return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
 
 
-def rights_of(program: Program) -> dict[str, Rights]:
+def rights_of(some_steps: Iterable[Step]) -> dict[str, Rights]:
     """Mapping -> who may use it; without mappings that no device may use."""
-    given = [step for step in program.steps if isinstance(step, SetAccess)]
+    given = [step for step in some_steps if isinstance(step, SetAccess)]
     kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
     return {step.name: kinds[step.rights] for step in given}
 
@@ -42,7 +42,7 @@ class Ranges:
     def __init__(self, program: Program) -> None:
         self._pieces: dict[str, dict[int, _Mapped]] = {}
         self._sizes: dict[str, Counter[int]] = {}
-        rights = rights_of(program)
+        rights = rights_of(program.steps)
         for step in program.steps:
             if isinstance(step, Map):
                 self.map(step, rights.get(step.name, frozenset()))

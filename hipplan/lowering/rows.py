@@ -6,7 +6,7 @@ cpp/core/rows.hpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -22,6 +22,7 @@ from hipplan.program.alterations import (
     TakeOut,
     before,
 )
+from hipplan.program.facts import Owners, owners_of
 from hipplan.program.layered import Overlay
 from hipplan.program.runs import MappingRun, MemoryRun, written_out
 from hipplan.program.series import segments
@@ -30,8 +31,6 @@ from hipplan.program.steps import Rights
 Row = tuple[Any, ...]
 Slots = Mapping[str, int]
 """Name -> slot."""
-Owners = Mapping[str, int]
-"""Allocation or mapping -> the device whose memory it is: an ordinal; CPU_ORDINAL; UNSEEN if it may be any device's."""
 
 
 class Old(NamedTuple):
@@ -40,20 +39,6 @@ class Old(NamedTuple):
     slot: Callable[[str], int]
     """The slot of one of its objects, in the change."""
     owners: Owners
-
-
-def owners_of(some_steps: Iterable[steps.Step], known: Owners) -> dict[str, int]:
-    """Owners of what these steps make. known: of what was made before."""
-    owners: dict[str, int] = {}
-    for step in some_steps:
-        if isinstance(step, steps.CreateAllocation):
-            owners[step.name] = step.device if step.location == "device" else steps.CPU_ORDINAL
-        elif isinstance(step, steps.ImportAllocation):  # the host's: HIP takes it for memory of the current device
-            owners[step.name] = step.device if step.device >= 0 else steps.UNSEEN
-        elif isinstance(step, steps.Map):
-            memory = step.allocation
-            owners[step.name] = owners[memory] if memory in owners else known[memory]
-    return owners
 
 
 def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old | None = None) -> list[Row]:

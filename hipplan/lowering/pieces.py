@@ -12,134 +12,56 @@ programs stay unchanged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import gcd
-from operator import is_
 
 from hipplan.errors import Diagnostic, MachineError
-from hipplan.language.findings import Findings, in_order
-from hipplan.program.difference import Difference, difference
-from hipplan.program.openings import with_rights_kept
+from hipplan.language.findings import in_order
+from hipplan.lowering.sure_access import Rights, concerned, rights_of
+from hipplan.program.change import Change
 from hipplan.program.program import Program
 from hipplan.program.resources import Access
-from hipplan.program.steps import (
-    PIECE_SIGN,
-    CreateAllocation,
-    ImportAllocation,
-    Map,
-    SetAccess,
-    Step,
-    whole_name,
-)
-from hipplan.program.sure_access import Rights, concerned, rights_of, unsure
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
 from hipplan.program.upward import upward
 from hipplan.units import format_size
 
 MOST, MOST_OF_ALL = 1024, 8192
 """At most so many pieces for ranges that share memory, and for a whole program."""
 
+PIECE_SIGN = "/"
+"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights'. Names in plans have no such sign."""
 
-def fitted(program: Program, findings: Findings, old: Program | None = None, *, is_held: bool = False) -> Program:
-    """Fit a program to the HIP release of its machine. HP309: the release cannot do it.
 
-    old: the live program, which keeps its pieces. is_held: processes attach to it, with the plan's rights for them.
+def whole_name(name: str) -> str:
+    """The plan's name of the object that this is a piece of."""
+    return name.partition(PIECE_SIGN)[0] if PIECE_SIGN in name else name
+
+
+def fitted(
+    program: Program, before: Program | None = None, *, as_ordered: bool = False, is_held: bool = False
+) -> Program:
+    """A program in the pieces that the release of its machine needs, without the plan's regions: they say nothing of
+    pieces. The same program if it needs none.
+
+    before: what this made of the program before; its memory stays in the pieces that it has. as_ordered: the steps stay
+    in their order. is_held: processes attach to it, with the plan's rights for them. Raises MachineError (HP309): the
+    release cannot do it.
     """
-    if not concerned(program.measured) or (old is None and not _is_uneven(program)):
+    if not concerned(program.measured) or (before is None and not is_uneven(program)):
         return program
-    plan = _Arrangement(program, old, is_held)
-    findings.extend(refused := list(plan.refused()))
-    return program if refused or not (plan.units or plan.together) else replace(program, steps=tuple(plan.steps()))
-
-
-def as_planned(program: Program) -> Program:
-    """The inverse of fitted(): each allocation and mapping in one piece."""
-    if not concerned(program.measured) or not program.evenness.in_pieces:
+    plan = _Arrangement(program, before, is_held)
+    if refused := list(plan.refused()):
+        raise MachineError(in_order(refused))
+    if not (plan.units or plan.together):
         return program
-    sizes: Counter[tuple[type[Step], str]] = Counter()
-    for step in program.steps:
-        if isinstance(step, (CreateAllocation, Map)):
-            sizes[type(step), whole_name(step.name)] += step.size
-
-    def joined(step: Step) -> Step | None:
-        if not isinstance(step, (CreateAllocation, Map, SetAccess)):
-            return step
-        if PIECE_SIGN in step.name:
-            return None
-        if isinstance(step, SetAccess):
-            return replace(step, together=False) if step.together else step
-        size = sizes[type(step), step.name]
-        return replace(step, size=size) if step.size != size else step
-
-    made = tuple(piece for step in program.steps if (piece := joined(step)) is not None)
-    return (
-        program
-        if all(map(is_, made, program.steps)) and len(made) == len(program.steps)
-        else replace(program, steps=made)
-    )
+    return replace(program, steps=tuple(plan.steps(as_ordered)), sleeping=tuple(plan.sleeping()), regions={})
 
 
-def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
-    """The difference from a fitted program to a planned one, fitted to the release.
-
-    Raises MachineError (HP309): this release cannot make the change, or could not undo it safely.
-    """
-    if not renewed and not fills and _stays_even(old, planned):
-        return difference(old, planned)
-    findings = Findings()
-    new = planned if _needs_no_pieces(old, planned) else fitted(planned, findings, old)
-    if findings.errors:
-        raise MachineError(in_order(findings.all))
-    if not concerned(planned.measured):
-        return difference(old, new, renewed, fills=fills)
-    planned_change = None
-    if new is not planned or (old.evenness.in_pieces and _is_cut(old)):
-        planned_change = difference(as_planned(old), planned, renewed)
-        renewed = renewed | _recreated(planned_change)
-    change = with_rights_kept(difference(old, new, named(old, renewed) | named(new, renewed), fills=fills))
-    require_sure(change)
-    if planned_change is not None:
-        for place in _recut(change, planned_change):
-            raise MachineError(_no_way(place, change))
-    return change
-
-
-def _stays_even(old: Program, new: Program) -> bool:
-    """Whether growing, shrinking or sealing leaves the mappings of each range that it touches with one size."""
-    if not concerned(new.measured):
-        return False
-    if (given := new.given_since(old)) is not None:
-        touched: Sequence[Step] = [new.makers[name] for name in given]
-    elif new.comes_from(old):
-        touched = new.gone or new.steps[len(old.steps) :]
-    else:
-        return False
-    return are_even(old, (step for step in touched if isinstance(step, Map)))
-
-
-def _needs_no_pieces(old: Program, new: Program) -> bool:
-    """Whether the mappings of each range have one size, which is the old one's where there was a range: then nothing is
-    cut, and no range gets its rights in one call."""
-    before = old.evenness.sizes
-    return not old.evenness.in_pieces and all(
-        size and before.get(name, size) == size for name, size in new.evenness.sizes.items()
-    )
-
-
-def are_even(program: Program, mappings: Iterable[Map]) -> bool:
-    """Whether the release takes the rights of these mappings whatever becomes of their ranges' others, which stay."""
-    if not concerned(program.measured):
-        return True
-    evenness = program.evenness
-    return not evenness.in_pieces and all(evenness.sizes.get(step.reservation) == step.size for step in mappings)
-
-
-def require_sure(change: Difference) -> None:
-    """Raises MachineError (HP309): this release may refuse a step or its undo."""
-    if concerned(change.new.measured):
-        for place in unsure(change):
-            raise MachineError(_no_way(place, change))
+def is_uneven(program: Program) -> bool:
+    """Whether some reservation has mappings of several sizes."""
+    return not all(program.range_sizes.values())
 
 
 def named(program: Program, names: Set[str]) -> frozenset[str]:
@@ -150,7 +72,7 @@ def named(program: Program, names: Set[str]) -> frozenset[str]:
 
 
 def growth_step(program: Program, reservation: str) -> int:
-    """The size of more memory for a reservation must be a multiple of this; 0: any size is possible."""
+    """The size of more memory for a reservation of a fitted program is a multiple of this; 0: it may be any size."""
     maps = [step for step in program.steps if isinstance(step, Map) and step.reservation == reservation]
     if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
         return 0
@@ -159,7 +81,7 @@ def growth_step(program: Program, reservation: str) -> int:
 
 
 def note(program: Program) -> str:
-    """A note for previews on how memory is cut for the release; empty if it is not."""
+    """A note for previews on how memory is cut for the release; empty if it is not. program: fitted."""
     pieces = Counter(whole_name(step.name) for step in program.steps if isinstance(step, Map))
     together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
     ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
@@ -174,7 +96,13 @@ def note(program: Program) -> str:
 
 def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:
     """Mapping -> its rights now and when unsealed; without mappings that no device may use."""
-    return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in rights_of(program).items()}
+    given = rights_of(_there(program))
+    return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in given.items()}
+
+
+def _there(program: Program) -> chain[Step]:
+    """The steps of all memory that has its place, though some of it may sleep."""
+    return chain(program.steps, program.sleeping)
 
 
 def _with_attached(mapping: str, rights: tuple[Rights, Access], writable: Set[str]) -> object:
@@ -192,7 +120,10 @@ def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
 
 
 class _Arrangement:
-    """Decides which memory of a program is cut into which pieces, and which ranges get their rights in one call."""
+    """Decides which memory of a program is cut into which pieces, and which ranges get their rights in one call.
+
+    Memory that sleeps counts as if it were awake, so that it wakes in the pieces in which it fell asleep.
+    """
 
     def __init__(self, program: Program, old: Program | None, is_held: bool) -> None:
         self.program = program
@@ -201,14 +132,16 @@ class _Arrangement:
         if is_held:
             writable = {resource.name for resource in program.resources if resource.attached == "rw"}
             self.rights = {name: _with_attached(name, given, writable) for name, given in _rights(program).items()}
-        self.mapped = {step.name: step for step in program.steps if isinstance(step, Map)}
+        self.mapped = {step.name: step for step in _there(program) if isinstance(step, Map)}
         self.ranges: dict[str, list[Map]] = {}
         self.users: dict[str, set[str]] = {}
         """Allocation -> the ranges that it is mapped in."""
         for step in self.mapped.values():
             self.ranges.setdefault(step.reservation, []).append(step)
             self.users.setdefault(step.allocation, set()).add(step.reservation)
-        self.units = _units(old) if old is not None else {}
+        memory = {step.name for step in _there(program) if isinstance(step, CreateAllocation)}
+        units = {} if old is None else _units(old)
+        self.units = {name: unit for name, unit in units.items() if name in memory}
         """Allocation -> the size of its pieces."""
         self._groups: list[set[str]] = []
         self._grouped: set[str] = set()
@@ -252,7 +185,7 @@ class _Arrangement:
 
     def refused(self) -> Iterator[Diagnostic]:
         """HP309 for each group of ranges that cannot be cut."""
-        made = {s.name: s for s in self.program.steps if isinstance(s, (CreateAllocation, ImportAllocation))}
+        made = {s.name: s for s in _there(self.program) if isinstance(s, (CreateAllocation, ImportAllocation))}
         order, total = {name: number for number, name in enumerate(self.ranges)}, 0
         for group in self._groups:
             maps = [step for name in sorted(group, key=order.__getitem__) for step in self.ranges[name]]
@@ -273,9 +206,14 @@ class _Arrangement:
                 yield _refusal(self.program, step, why, ", here or in attached processes," * self._is_held)
                 break
 
-    def steps(self) -> list[Step]:
-        """All steps after cutting, where ranges that get their rights in one call are mapped upward."""
-        return upward([piece for step in self.program.steps for piece in self._pieces(step)], self.together)
+    def steps(self, as_ordered: bool) -> list[Step]:
+        """All steps after cutting. Ranges that get their rights in one call are mapped upward, unless `as_ordered`."""
+        ranges = set[str]() if as_ordered else self.together
+        return upward([piece for step in self.program.steps for piece in self._pieces(step)], ranges)
+
+    def sleeping(self) -> Iterator[Step]:
+        """The steps that make the sleeping memory again."""
+        return (piece for step in self.program.sleeping for piece in self._pieces(step))
 
     def _pieces(self, step: Step) -> Iterator[Step]:
         if isinstance(step, CreateAllocation):
@@ -309,44 +247,19 @@ def _units(program: Program) -> dict[str, int]:
     """Allocation that is cut -> the size of its pieces."""
     cut = {
         whole_name(step.name)
-        for step in program.steps
+        for step in _there(program)
         if isinstance(step, CreateAllocation) and PIECE_SIGN in step.name
     }
-    return {s.name: s.size for s in program.steps if isinstance(s, CreateAllocation) and s.name in cut}
-
-
-def _is_uneven(program: Program) -> bool:
-    """Whether some reservation has mappings of several sizes."""
-    return not all(program.evenness.sizes.values())
+    return {s.name: s.size for s in _there(program) if isinstance(s, CreateAllocation) and s.name in cut}
 
 
 def _common_sizes(program: Program) -> dict[str, int]:
     """Reservation -> the size of its pieces, where there are several and all have one."""
     sizes: dict[str, list[int]] = {}
-    for step in program.steps:
+    for step in _there(program):
         if isinstance(step, Map):
             sizes.setdefault(step.reservation, []).append(step.size)
     return {name: lengths[0] for name, lengths in sizes.items() if len(lengths) > 1 and len(set(lengths)) == 1}
-
-
-def _is_cut(program: Program) -> bool:
-    return any(PIECE_SIGN in step.name for step in program.steps if isinstance(step, CreateAllocation))
-
-
-def _recreated(change: Difference) -> frozenset[str]:
-    """Allocations that both plans have, but that are recreated with all of their pieces."""
-    names = {step.name for step in change.new.steps if isinstance(step, CreateAllocation)}
-    there = {step.name for step in change.old.steps if isinstance(step, CreateAllocation)}
-    return frozenset(name for name in names & there if ("allocation", name) not in change.kept)
-
-
-def _recut(change: Difference, planned: Difference) -> Iterator[Step]:
-    """Steps for memory that should stay, but would be cut in other pieces and lose its bytes."""
-    for step in change.old.steps:
-        if isinstance(step, CreateAllocation):
-            stays = ("allocation", whole_name(step.name)) in planned.kept
-            if stays and ("allocation", step.name) not in change.kept:
-                yield step
 
 
 def _release(program: Program) -> str:
@@ -366,7 +279,8 @@ def _refusal(program: Program, step: Map, why: str, where: str) -> Diagnostic:
     )
 
 
-def _no_way(step: Step, change: Difference) -> Diagnostic:
+def no_way(step: Step, change: Change) -> Diagnostic:
+    """HP309: the release may refuse a step of a change, or its undo."""
     maps = [step for program in (change.new, change.old) for step in program.steps if isinstance(step, Map)]
     about = next((map_step for map_step in maps if step.name in (map_step.name, map_step.allocation)), None)
     return Diagnostic(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from hipplan.errors import MachineError
-from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.rank import Rank
+from hipplan.lowering.compiler import compile as compile_plan
+from hipplan.lowering.lowered import lowered
 from hipplan.machines.machine import Machine
-from hipplan.program import pieces
-from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.parts import offer_of, with_parts
 from hipplan.program.program import Program
 
@@ -58,10 +56,8 @@ class AllRanks:
 
     def whole(self, number: int) -> Program:
         """A rank's program, with other ranks' memory. Raises as meet() does."""
-        findings = Findings()
-        program = pieces.fitted(self.meet(number, pieces.as_planned(self.own(number))), findings)
-        if findings.errors:
-            raise MachineError(in_order(findings.all))
+        program = self.meet(number, self.own(number))
+        lowered(program)  # raises if this release of HIP cannot make it
         return program
 
     def meeting(self, number: int) -> Callable[[Program], Program]:
