@@ -35,6 +35,16 @@ def test_attaching_imports_nothing_that_reads_plans() -> None:
     assert modules & (READS_PLANS | {"rich", "numpy", "importlib.metadata", "asyncio", "concurrent.futures"}) == set()
 
 
+def test_the_first_apply_imports_nothing_that_only_other_calls_need() -> None:
+    """Imports are most of what the first apply in a process takes longer than the second."""
+    modules = imported("import hipplan; hipplan.apply; hipplan.load")
+
+    assert "hipplan.layout.layout" in modules and "hipplan.language.loader" in modules
+    others = {"ctypes", "rich", "numpy", "asyncio", "concurrent.futures", "torch"}
+    rooms = {f"hipplan.{room}" for room in ("show", "pictures", "holders", "ranks", "checkup", "experiment", "cli")}
+    assert modules & (others | rooms) == set()
+
+
 def test_a_holder_imports_nothing_that_reads_plans() -> None:
     modules = imported("import hipplan.cli.main, hipplan.cli.up, hipplan.holders.holder")
 

@@ -14,7 +14,6 @@ from hipplan.holders.clients import BUG, diagnostic_of
 from hipplan.holders.command_line import CommandLine
 from hipplan.processes.connections import NEVER, Connection, Late, peer
 from hipplan.processes.packets import Gone, Message, Received
-from hipplan.program.backups import MAPPED
 
 ANSWER_S = 10.0
 _numbers = itertools.count(1)
@@ -134,7 +133,7 @@ def sleep(
 ) -> tuple[int, Message]:
     """Have a holder free its memory. keep: host or drop. wait_s: as of down(). options: for the filler's command line.
     Returns, streams, timeout_s: as _change(). Raises HeldError, also for keep "mapped" (HP440)."""
-    if keep == MAPPED:
+    if keep == "mapped":
         why = "while a holder sleeps no process has its memory mapped, so nothing could use it"
         hint = "--keep host keeps its bytes; a region with device: host lies on the host while it is attached, too"
         raise HeldError(Diagnostic("HP440", f"the holder '{name}' cannot sleep to 'mapped'", why=why, hint=hint))

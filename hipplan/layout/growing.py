@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from hipplan import _core
@@ -212,8 +211,13 @@ class GrowingPools:
         mine: list[GrowingPool] = []
         try:
             for pool in pools:
-                if pool.stop(force=force):
-                    mine.append(pool)
+                mine.append(pool)
+                stops = False
+                try:
+                    stops = pool.stop(force=force)
+                finally:
+                    if not stops:
+                        mine.pop()
             yield
         finally:
             for pool in mine:
@@ -242,6 +246,7 @@ def together(
     begin and the block raise; LeakError, of the block too: it is done, but memory could not be released.
     """
     change, undone, leaked = _core.PoolsChange(), Undone(0), None
+    ended, taken_back = _core.UndoReport(), _core.UndoReport()  # now, so that no memory is needed at the decision
     try:
         with lock:
             undone = begin(change)
@@ -249,13 +254,15 @@ def together(
             yield
         except LeakError as error:
             leaked = error
-    except BaseException:
-        log_failures(undone)
         with lock:
-            _log_undo(reported(change.undo))
+            change.commit(retain, ended)
+    except BaseException:
+        with lock:
+            change.undo(taken_back)
+        log_failures(undone)
+        _log_undo(undone_of(taken_back))
         raise
-    with lock:
-        undone = undone.and_then(reported(partial(change.commit, retain)))
+    undone = undone.and_then(undone_of(ended))
     if leaked is not None:
         log_failures(undone)
         raise leaked

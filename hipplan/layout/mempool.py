@@ -9,7 +9,6 @@ PyTorch ends the process if a MemPool goes while any thread is in one: so that i
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import threading
 import weakref
@@ -191,6 +190,10 @@ def _leave(idle: list[Any], of_graphs: dict[object, Any]) -> None:
 @atexit.register
 def _keep_for_ever() -> None:
     """What a graph uses at the end of the process never goes."""
+    if not _unneeded:
+        return
+    import ctypes  # takes milliseconds, which the first apply of a process need not spend
+
     for torch_pool in _unneeded:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch_pool))
 

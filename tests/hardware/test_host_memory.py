@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy
 import pytest
 
 import hipplan
-from hipplan.errors import MachineError
+from hipplan.errors import ApplyError, LeakError, MachineError
 from hipplan.layout.layout import Layout
 from tests.hardware.machine import MIB, Machine, pattern
 
@@ -73,6 +74,84 @@ def test_it_sleeps_on_the_host_and_what_is_kept_is_used_again(layout: Layout, ti
     layout.remap("cache", device="gpu.0")
     assert (layout.retained, layout.drift()) == (0, [])
     assert layout.read("cache").tobytes() == content
+
+
+def test_growth_overflows_to_the_host(tier: Machine) -> None:
+    """Where the device says that it is full: what it says is decided above the driver."""
+    region = {"device": "gpu.0", "size": 4 * MIB, "chunk": 4 * MIB, "reserve": 64 * MIB, "overflow": "host"}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"cache": region}}
+    with hipplan.apply(plan, runtime=tier.wanted) as layout:
+        content = pattern(4 * MIB, 7)
+        layout.write("cache", numpy.frombuffer(content, dtype=numpy.uint8))
+        tier.runtime.arm_faults("hipMemCreate@1=hipErrorOutOfMemory")
+        layout.grow("cache", by=8 * MIB)
+        tier.disarm()
+        assert layout.usage().regions[0].chunks == ("gpu.0", "host", "host")
+        layout.fill("cache[1]", 5)
+        assert layout.read("cache")[: 4 * MIB].tobytes() == content and (layout.read("cache[1]") == 5).all()
+        layout.remap("cache", device="gpu.0")
+        assert layout.read("cache")[: 4 * MIB].tobytes() == content and (layout.read("cache[1]") == 5).all()
+        layout.shrink("cache", to=4 * MIB)
+        assert layout.drift() == []
+
+
+Act = Callable[[Layout], Any]
+MOVES: dict[str, tuple[Act, Act]] = {
+    "to the host": (lambda layout: None, lambda layout: layout.remap("cache", device="host")),
+    "back": (lambda layout: layout.remap("cache", device="host"), lambda layout: layout.remap("cache", device="gpu.0")),
+    "a part": (lambda layout: None, lambda layout: layout.remap("cache", part="2MiB..", device="host")),
+    "sleep": (lambda layout: None, lambda layout: layout.sleep("cache", to="mapped")),
+    "wake": (lambda layout: layout.sleep("cache", to="mapped"), lambda layout: layout.wake()),
+}
+"""What comes before, and what calls fail in."""
+
+
+@pytest.mark.parametrize("what", MOVES)
+def test_whichever_call_fails_the_bytes_are_where_they_were(
+    what: str, tier: Machine, record_property: Callable[[str, object], None]
+) -> None:
+    """Each call fails once, above the driver; what could not be released is released here."""
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"cache": {"size": 4 * MIB, "chunk": 2 * MIB}}}
+    with hipplan.apply(plan, runtime=tier.wanted) as layout:
+        faults = fail_each_call(layout, tier, *MOVES[what])
+    record_property("calls of moves to the host that failed", faults)
+    assert faults > 10
+
+
+def fail_each_call(layout: Layout, tier: Machine, first: Act, act: Act) -> int:
+    """How many calls have failed."""
+    content, faults = pattern(4 * MIB, "content"), 0
+    layout.write("cache", numpy.frombuffer(content, dtype=numpy.uint8))
+    for number in count(1):
+        first(layout)
+        before = layout.program
+        tier.runtime.arm_faults(f"*@{number}=hipErrorOutOfMemory")
+        failed = without_leaks(tier, lambda: act(layout))
+        came = tier.runtime.faults_fired() > 0
+        tier.disarm()
+        faults += came
+        assert not failed or layout.program is before
+        assert layout.read("cache").tobytes() == content
+        assert layout.drift() == []
+        without_leaks(tier, layout.wake)
+        without_leaks(tier, lambda: layout.remap("cache", device="gpu.0"))
+        assert layout.read("cache").tobytes() == content
+        if not came:
+            break
+    return faults
+
+
+def without_leaks(machine: Machine, act: Callable[[], Any]) -> bool:
+    """Whether an act failed, with nothing changed. What could not be released is reported, and released here."""
+    try:
+        act()
+    except LeakError as leaks:
+        machine.disarm()
+        machine.free_retired(leaks.undone.failures)
+    except ApplyError as error:
+        assert error.exit_code == 4, error
+        return True
+    return False
 
 
 def test_a_release_without_such_memory_refuses_it(machine: Machine) -> None:
