@@ -5,7 +5,6 @@ One function for each kind of step.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -20,6 +19,7 @@ from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.advice import NOWHERE, Piece, pieces
+from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 
 _REPORTED_FLAGS = frozenset({"mapped"})
@@ -106,20 +106,14 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     return Checks(program, readings, by_step)
 
 
-_rows: dict[int, tuple[weakref.ref[Program], _core.Rows]] = {}
-"""The native rows of programs that are alive, by id()."""
+_rows: Memo[Program, _core.Rows] = Memo()
 
 
 def native_rows(program: Program, whole: Program | None = None) -> _core.Rows:
     """The native rows of a program's steps, without its contents; cached, because a program may be applied and read
     back many times. whole: the program of which it has only some steps."""
-    number = id(program)  # not its value, which a lookup would have to compute from all steps
-    reference, rows = _rows.get(number, (None, None))
-    if rows is None or reference is None or reference() is not program:
-        whole = whole or program
-        rows = _core.Rows(rows_of(program.making, whole.slots, whole.owners))
-        _rows[number] = weakref.ref(program, lambda _: _rows.pop(number, None)), rows
-    return rows
+    owner = whole or program
+    return _rows.value(program, lambda: _core.Rows(rows_of(program.making, owner.slots, owner.owners)))
 
 
 def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:

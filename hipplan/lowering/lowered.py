@@ -19,6 +19,7 @@ from hipplan.program import sealing
 from hipplan.program.alterations import ChangeAccess, CopyBytes
 from hipplan.program.change import Change, key_of
 from hipplan.program.difference import Difference, difference, from_nothing, sealed_after
+from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 from hipplan.program.remake import carries_of
 from hipplan.program.runs import alike
@@ -41,16 +42,15 @@ class Lowering:
         return cls(change, change)
 
 
+_in_pieces_of: Memo[Program, Program] = Memo()
+
+
 def lowered(program: Program) -> Program:
     """The program that an apply of this one makes, in pieces where the release needs them; the same where it needs
     none. It is kept with the program. Raises MachineError (HP309)."""
     if not (concerned(program.measured) and is_uneven(program)):
         return program
-    memory = vars(program)  # cached_property stores its values here too
-    if "lowered" not in memory:
-        memory["lowered"] = fitted(program)
-    in_pieces: Program = memory["lowered"]
-    return in_pieces
+    return _in_pieces_of.value(program, lambda: fitted(program))
 
 
 def require_attachable(program: Program) -> None:
