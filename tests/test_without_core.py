@@ -138,6 +138,7 @@ def test_validate_loads_nothing_it_does_not_need(bare: dict[str, str]) -> None:
         "json",
         "difflib",
         "hipplan.program.compiler",
+        "hipplan.lowering.compiler",
         "hipplan.machines.profiles",
     }
     script = f"import sys; from hipplan.cli.main import run; assert run(['validate', {str(QUICKSTART)!r}]) == 0; "
