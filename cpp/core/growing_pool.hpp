@@ -165,7 +165,7 @@ class growing_pool : public std::enable_shared_from_this<growing_pool> {
   void unmap(chunk& what);
   void map_again(undo_report& report) noexcept;
   void free_woken(const std::vector<chunk*>& woken, undo_report& report) noexcept;
-  [[nodiscard]] begun take_begun() noexcept;
+  [[nodiscard]] std::optional<begun> take_begun() noexcept;
   [[nodiscard]] std::size_t bytes_of_mapped() const noexcept;
   [[nodiscard]] std::size_t bytes_of_copies() const noexcept;
   [[nodiscard]] bool has_viewed_copy(const chunk& what) const noexcept;

@@ -1,6 +1,7 @@
 // Sleep and wake of a pool, each in two halves. No step loses bytes: they are in the device's memory until
 // the copies are complete, and in the copies until they are in the device's memory again.
 #include <exception>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -67,9 +68,9 @@ void growing_pool::begin_wake(undo_report& report) {
 void growing_pool::commit(bool retain, undo_report& report) noexcept {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
-  if (!begun_) return;  // it was closed meanwhile
   const auto done = take_begun();
-  if (done.is_sleep) {
+  if (!done) return;  // it was closed meanwhile
+  if (done->is_sleep) {
     for (auto& [offset, each] : chunks_) {
       for (auto& [memory, place] : each.pieces) free_owned(memory, report);
       each.pieces.clear();
@@ -77,33 +78,31 @@ void growing_pool::commit(bool retain, undo_report& report) noexcept {
   }
   {
     const std::lock_guard lock(mutex_);
-    state_ = done.is_sleep ? state::asleep : state::open;
+    state_ = done->is_sleep ? state::asleep : state::open;
     saved_bytes_ = bytes_of_copies();
     mapped_bytes_ = bytes_of_mapped();
   }
-  if (done.is_sleep ? !done.keeps_bytes : !retain) free_copies(done.behind);
+  if (done->is_sleep ? !done->keeps_bytes : !retain) free_copies(done->behind);
 }
 
 void growing_pool::undo(undo_report& report) noexcept {
   if (in_forked_child()) return;
   const std::lock_guard turn(change_);
-  if (!begun_) return;
   const auto undone = take_begun();
-  if (undone.is_sleep) {
+  if (!undone) return;
+  if (undone->is_sleep) {
     map_again(report);
-    free_copies_of(undone.made, undone.behind);
+    free_copies_of(undone->made, undone->behind);
     return;
   }
-  free_woken(undone.made, report);
+  free_woken(undone->made, report);
   const std::lock_guard lock(mutex_);
   state_ = state::asleep;
 }
 
-growing_pool::begun growing_pool::take_begun() noexcept {
+std::optional<growing_pool::begun> growing_pool::take_begun() noexcept {
   const std::lock_guard lock(mutex_);
-  auto out = std::move(*begun_);
-  begun_.reset();
-  return out;
+  return std::exchange(begun_, std::nullopt);
 }
 
 std::size_t growing_pool::bytes_of_mapped() const noexcept {

@@ -110,13 +110,13 @@ ACTS: dict[str, tuple[Act, Act]] = {
 """What comes before, in which no call fails; and what calls fail in."""
 
 
-def calls_of(sim: Simulator, first: Act, act: Act, to: Path) -> list[str]:
-    tensors = Tensors(sim)
+def calls_of(tensors: Any, first: Callable[[Any], Any], act: Callable[[Any], Any], to: Path) -> list[str]:
+    """The driver calls of an act that nothing disturbs, in order. Closes the tensors. to: a file for the trace."""
     first(tensors)
     to.unlink(missing_ok=True)
-    sim.runtime.trace_to(str(to))
+    tensors.sim.runtime.trace_to(str(to))
     act(tensors)
-    sim.runtime.trace_to("")
+    tensors.sim.runtime.trace_to("")
     tensors.layout.wake()
     tensors.close()
     return [json.loads(line)["call"] for line in to.read_text().splitlines()]
@@ -138,7 +138,7 @@ def test_any_call_may_fail(
     """Whatever failed: no tensor is lost unless a report says that its mapping is, and all that is left is reported."""
     sim = release
     first, act = ACTS[what]
-    calls = calls_of(sim, first, act, tmp_path / "trace")
+    calls = calls_of(Tensors(sim), first, act, tmp_path / "trace")
     assert len(calls) >= 4
     for n, call in chosen(calls):
         caplog.clear()

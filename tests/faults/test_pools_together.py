@@ -4,7 +4,6 @@ and no tensor loses its bytes, not even where they were to be dropped."""
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.undo import wait_until_freed
 from tests.conftest import Simulator
 from tests.faults.harness import FOR_EVER, ONCE, chosen, require_turn
-from tests.faults.test_pools import RELEASING, attempt, release
+from tests.faults.test_pools import RELEASING, attempt, calls_of, release
 from tests.layout.native_pool import Allocator
 
 __all__ = ["release"]
@@ -119,18 +118,6 @@ ACTS: dict[str, tuple[Act, Act]] = {
 """What comes before, in which no call fails; and what calls fail in."""
 
 
-def calls_of(sim: Simulator, first: Act, act: Act, to: Path) -> list[str]:
-    tensors = Tensors(sim)
-    first(tensors)
-    to.unlink(missing_ok=True)
-    sim.runtime.trace_to(str(to))
-    act(tensors)
-    sim.runtime.trace_to("")
-    tensors.layout.wake()
-    tensors.close()
-    return [json.loads(line)["call"] for line in to.read_text().splitlines()]
-
-
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 @pytest.mark.parametrize("what", ACTS)
 def test_whichever_call_fails_all_pools_have_done_it_or_none(
@@ -140,7 +127,7 @@ def test_whichever_call_fails_all_pools_have_done_it_or_none(
     sim = release
     first, act = ACTS[what]
     was_dropped = what == "wake what was dropped"
-    calls = calls_of(sim, first, act, tmp_path / "trace")
+    calls = calls_of(Tensors(sim), first, act, tmp_path / "trace")
     for n, call in chosen(calls):
         caplog.clear()
         empty, tensors = sim.alive(), Tensors(sim)
