@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -25,6 +26,14 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 pytest_plugins = ["tests.faults.counting"]
+
+with contextlib.suppress(ImportError):  # a machine with a GPU may not have it
+    from hypothesis import HealthCheck, settings
+
+    # A busy machine draws and runs examples slowly. Fixtures of these tests are the same for all examples.
+    may_be_slow = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    settings.register_profile("hipplan", deadline=None, suppress_health_check=may_be_slow)
+    settings.load_profile("hipplan")
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(hipplan.__file__).parent

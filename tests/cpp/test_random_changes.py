@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan import _core
@@ -21,9 +21,7 @@ from tests.faults.harness import RELEASES, as_release
 
 tries = settings(
     max_examples=int(os.environ.get("HIPPLAN_EXAMPLES", "40")),
-    deadline=None,
     derandomize="HIPPLAN_EXAMPLES" not in os.environ,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     database=None,
 )
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan.files.strict_json import pieces
@@ -33,9 +33,7 @@ EXAMPLES = int(os.environ.get("HIPPLAN_EXAMPLES", "40"))
 seeds = st.integers(0, 2**32)
 tries = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize="HIPPLAN_EXAMPLES" not in os.environ,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     database=None,
 )
 

@@ -131,7 +131,7 @@ def test_a_region_takes_its_tensors_by_name_from_several_files(sim: Simulator, t
         assert bytes_of(layout, "r.b") == b.tobytes()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
     axis=st.integers(0, 2),

@@ -124,7 +124,7 @@ def test_the_smallest_gap_that_fits_is_taken_and_neighbours_join(pool: Any) -> N
     assert pool.largest_free == ROOM
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 200 * KIB)), max_size=60))
 def test_blocks_never_meet_and_all_room_comes_back(steps: list[tuple[bool, int]]) -> None:
     with hipplan.apply(PLAN, runtime="sim") as layout:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipplan
@@ -187,7 +187,7 @@ def release(request: pytest.FixtureRequest, sim: Simulator) -> Iterator[str]:
         yield request.param
 
 
-@settings(max_examples=80 if WHOLE else 30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80 if WHOLE else 30)
 @given(old=plans(), new=plans())
 def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator, release: str) -> None:
     nothing = sim.alive()

@@ -342,7 +342,6 @@ def test_the_simulator_answers_as_the_model_does(hip: Hip) -> None:
     case.settings = settings(
         max_examples=150 if WHOLE else 60,
         stateful_step_count=60,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     case().runTest()
@@ -352,5 +351,5 @@ def test_the_simulator_answers_as_the_model_does(hip: Hip) -> None:
 def test_the_simulator_answers_as_the_model_does_for_long(hip: Hip) -> None:
     SimulatorAgainstModel.hip = hip
     case = SimulatorAgainstModel.TestCase
-    case.settings = settings(max_examples=3000, stateful_step_count=150, deadline=None)
+    case.settings = settings(max_examples=3000, stateful_step_count=150)
     case().runTest()

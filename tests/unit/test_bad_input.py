@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan.cli.main import VERBS, run
@@ -29,9 +29,7 @@ from tests.conftest import PACKAGE, ROOT, WHOLE
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
 PROFILES = [PACKAGE / "machines" / f"{name}.yaml" for name in machine_names()]
-anything = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150 if WHOLE else 60
-)
+anything = settings(max_examples=150 if WHOLE else 60)
 
 
 def outcome_of(*arguments: str) -> tuple[int, str]:

@@ -230,7 +230,7 @@ def places_of_comments(text: str) -> tuple[list[str], dict[str, int]]:
     return [str(token.value) for token in tokens], places
 
 
-@settings(max_examples=300 if WHOLE else 100, deadline=None)
+@settings(max_examples=300 if WHOLE else 100)
 @given(plan_texts())
 def test_formatting_keeps_data_and_comments_and_changes_nothing_the_second_time(text: str) -> None:
     try:

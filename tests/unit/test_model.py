@@ -414,7 +414,7 @@ OF_A_WHOLE_FILE = {"HP010", "HP014"}
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
-@settings(max_examples=50 if WHOLE else 20, deadline=None)
+@settings(max_examples=50 if WHOLE else 20)
 @given(data=st.data())
 def test_a_mutated_plan_is_good_or_gives_diagnostics_at_places(path: Path, data: st.DataObject) -> None:
     plan = data.draw(_mutations(yaml.safe_load(path.read_text())))

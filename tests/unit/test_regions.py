@@ -73,7 +73,7 @@ tensors = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(tensors, min_size=1, max_size=12), st.sampled_from([None, 1, 4096, 3 * 4096, MIB]), st.integers(1, 4))
 def test_tensors_never_touch_and_always_fit(specs: list[Any], chunk: int | None, count: int) -> None:
     region: dict[str, Any] = {"devices": ["gpu.*"], "tensors": {f"t{n}": spec for n, spec in enumerate(specs)}}

@@ -150,7 +150,7 @@ def changed(draw: st.DrawFn, plan: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
-@settings(max_examples=40 if WHOLE else 15, deadline=None)
+@settings(max_examples=40 if WHOLE else 15)
 @given(data=st.data())
 def test_schema_and_models_agree_up_to_what_a_schema_cannot_say(path: Path, data: st.DataObject) -> None:
     plan = data.draw(changed(yaml.safe_load(path.read_text())))
@@ -180,7 +180,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300 if WHOLE else 100, deadline=None)
+@settings(max_examples=300 if WHOLE else 100)
 @given(tree=st.dictionaries(st.sampled_from([*SCHEMA["properties"]]), st.dictionaries(st.just("a"), TREES), max_size=3))
 def test_schema_and_models_agree_on_any_tree(tree: dict[str, Any]) -> None:
     plan = {**tree, "hipplan": 1}

@@ -121,7 +121,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_noise_is_no_file_of_tensors(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.getbasetemp()
     for name, start in (("n.safetensors", b""), ("n.npy", b"\x93NUMPY\x01\x00")):
