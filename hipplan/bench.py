@@ -26,7 +26,7 @@ SMALL = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CopySpeed:
     """Copies from one device to another (or within one)."""
 
     source: int
@@ -45,7 +45,7 @@ class Matrix:
     devices: tuple[str, ...]
     size: int
     repeats: int
-    cells: tuple[Cell, ...]
+    cells: tuple[CopySpeed, ...]
 
 
 def plan(runtime: _core.Runtime, size: int, compare: bool) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def measure(chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Cal
 
 def _cell(
     layout: Layout, runtime: _core.Runtime, source: int, to: int, size: int, granted: int, repeats: int, compare: bool
-) -> Cell:
+) -> CopySpeed:
     base = layout["range"].address
     places = [(base + 2 * source * granted, base + (2 * to + 1) * granted)]
     if compare:
@@ -108,7 +108,7 @@ def _cell(
     large = _times(runtime, places, source, to, size, repeats)
     small = _times(runtime, places, source, to, min(SMALL, size), repeats * 5)
     bandwidth = [size / seconds for seconds in large]
-    return Cell(source, to, bandwidth[0], small[0], *((bandwidth[1], small[1]) if compare else ()))
+    return CopySpeed(source, to, bandwidth[0], small[0], *((bandwidth[1], small[1]) if compare else ()))
 
 
 def _address(layout: Layout, name: str) -> int:

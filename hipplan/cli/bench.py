@@ -36,7 +36,7 @@ from hipplan.files import strict_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hipplan.bench import Cell, Matrix
+    from hipplan.bench import CopySpeed, Matrix
 
 REPEATS_MAX = 100_000
 
@@ -132,7 +132,7 @@ def _rounded(figure: float) -> str:
     return f"{figure:.1f}" if figure >= 0.1 else f"{figure:.2g}"
 
 
-def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
+def _grid(matrix: Matrix, title: str, text: Callable[[CopySpeed], str]) -> None:
     from hipplan.show.tables import fitted_table
 
     count = len(matrix.devices)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from hipplan.language.serving import Model
     from hipplan.machines.machine import Machine
-    from hipplan.program.open_sizes import Reserve
+    from hipplan.program.open_sizes import KeptFree
 
 _OF_MODELS = ("machine", "runtime", "kv", "kv_dtype", "reserve", "staging")
 
@@ -136,7 +136,7 @@ def _print_summary(given: Namespace, lines: Iterable[str]) -> None:
         print(printable(line))
 
 
-def _summary(model: Model, machine: Machine, cache: int, staging: int, reserve: Reserve) -> Iterator[str]:
+def _summary(model: Model, machine: Machine, cache: int, staging: int, reserve: KeptFree) -> Iterator[str]:
     from hipplan.language.checkpoints import size_each
     from hipplan.language.serving import PAGE_TOKENS
 
@@ -184,13 +184,13 @@ def _size(option: str, text: str) -> int:
         raise WrongUsage(f"{option}: {error}" + (f"; {error.hint}" if error.hint else "")) from None
 
 
-def _reserve(text: str) -> Reserve:
-    from hipplan.program.open_sizes import Reserve
+def _reserve(text: str) -> KeptFree:
+    from hipplan.program.open_sizes import KeptFree
     from hipplan.units import SizeError, is_share, parse_share
 
     if not is_share(text):
-        return Reserve(size=_size("--reserve", text))
+        return KeptFree(size=_size("--reserve", text))
     try:
-        return Reserve(share=parse_share(text))
+        return KeptFree(share=parse_share(text))
     except SizeError:
         raise WrongUsage(f"--reserve: {text[:40]!r} is no share: write it as 10%, or as a size") from None

@@ -38,7 +38,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Repetition:
     """One repetition of a cell."""
 
     cell: Cell
@@ -86,9 +86,9 @@ def unknown(experiment: Experiment) -> Iterator[tuple[tuple[str, int, str], Prob
                     yield (key, number, name), Problem("HP460", summary, hint=hint)
 
 
-def turns(experiment: Experiment, seed: int) -> list[Turn]:
+def turns(experiment: Experiment, seed: int) -> list[Repetition]:
     """All repetitions of all cells, in the order in which they run. Raises Problem (HP460)."""
-    every = [Turn(cell, number) for cell in cells(experiment) for number in range(experiment.repeat)]
+    every = [Repetition(cell, number) for cell in cells(experiment) for number in range(experiment.repeat)]
     if experiment.order == "shuffled":
         random.Random(seed).shuffle(every)
     return every

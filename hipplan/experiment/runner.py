@@ -15,7 +15,7 @@ from typing import Any
 from hipplan.errors import Diagnostic, PlanError, Problem
 from hipplan.experiment import checks
 from hipplan.experiment.document import Document
-from hipplan.experiment.grid import Cell, Turn, axes, turns
+from hipplan.experiment.grid import Cell, Repetition, axes, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
 from hipplan.experiment.results import Line, Results, cell_of
@@ -123,7 +123,7 @@ class Runner:
         known = [line["experiment"].get("seed") for line in lines]
         return known[0] if known and isinstance(known[0], int) else random.SystemRandom().randrange(2**31)
 
-    def _line(self, turn: Turn, place: Mapping[str, int]) -> Line:
+    def _line(self, turn: Repetition, place: Mapping[str, int]) -> Line:
         """Runs one repetition."""
         experiment = self.document.experiment
         started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedCell:
     """Repetitions of one cell that failed."""
 
     cell: Cell
@@ -50,7 +50,7 @@ class Failure:
     """Of the first that failed."""
 
 
-def failures_of(lines: Iterable[Line]) -> list[Failure]:
+def failures_of(lines: Iterable[Line]) -> list[FailedCell]:
     """The cells of which a repetition failed."""
     by_cell: dict[str, list[Line]] = {}
     for line in sorted(lines, key=_as_written):
@@ -59,7 +59,7 @@ def failures_of(lines: Iterable[Line]) -> list[Failure]:
     for of_cell in by_cell.values():
         failed = [line for line in of_cell if line["result"] != "ok"]
         if failed:
-            failures.append(Failure(cell_of(failed[0]), len(failed), len(of_cell), error_of(failed[0])))
+            failures.append(FailedCell(cell_of(failed[0]), len(failed), len(of_cell), error_of(failed[0])))
     return failures
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from hipplan.experiment.summary import Failure, Sample
+from hipplan.experiment.summary import FailedCell, Sample
 from hipplan.plain import shown
 
 _FIGURES = ("metric", "unit", "median", "low", "high", "repetitions", "failed")
@@ -39,11 +39,11 @@ def as_markdown(samples: Sequence[Sample]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def failure_as_text(failure: Failure) -> str:
+def failure_as_text(failure: FailedCell) -> str:
     return f"{failure.cell}: {failure.failed} of {failure.repetitions}: {failure.error}"
 
 
-def failures_as_markdown(failures: Sequence[Failure]) -> str:
+def failures_as_markdown(failures: Sequence[FailedCell]) -> str:
     """A list below the table; empty without failures."""
     lines = "".join(f"- {failure_as_text(failure)}\n" for failure in failures)
     return f"\nFailed:\n\n{lines}" if lines else ""

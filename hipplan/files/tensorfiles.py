@@ -244,7 +244,7 @@ def _npy(path: str, descriptor: int, size: int) -> ArrayInFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedBytes:
     """What a place in memory takes from a file."""
 
     name: str
@@ -286,7 +286,7 @@ class Files:
         self._indices: dict[str, dict[str, str]] = {}
         self._suggestions = Suggestions()
 
-    def rows(self, wanted: Wanted) -> Rows:
+    def rows(self, wanted: WantedBytes) -> Rows:
         """Where the bytes are. Raises FileProblem if they do not fit: shape, dtype or length."""
         try:
             file, entry = self._entry(wanted)
@@ -321,7 +321,7 @@ class Files:
             self._open[path] = open_file(path, self._descriptors.get(path))
         return self._open[path]
 
-    def _entry(self, wanted: Wanted) -> tuple[TensorFile, ArrayInFile]:
+    def _entry(self, wanted: WantedBytes) -> tuple[TensorFile, ArrayInFile]:
         path, name = wanted.file, wanted.tensor
         if path.endswith(".index.json"):
             if path not in self._indices:
@@ -347,7 +347,7 @@ class Files:
         return FileProblem("HP421", f"{path} has no tensor '{name}'", hint=hint)
 
 
-def _fit(wanted: Wanted, entry: ArrayInFile, path: str) -> tuple[int, int, int]:
+def _fit(wanted: WantedBytes, entry: ArrayInFile, path: str) -> tuple[int, int, int]:
     """(offset, bytes of a row, bytes from row to row) of the wanted part of an entry."""
     of = f"'{entry.name}' of {path}" if entry.name else path
     if not entry.dtype:
@@ -384,7 +384,7 @@ def _split(there: Sequence[int], wanted: Sequence[int]) -> tuple[int, int]:
     return differ[0], large // small if small and large % small == 0 else 0
 
 
-def _fit_bytes(wanted: Wanted, entry: ArrayInFile, of: str) -> tuple[int, int, int]:
+def _fit_bytes(wanted: WantedBytes, entry: ArrayInFile, of: str) -> tuple[int, int, int]:
     begin = wanted.at or 0
     if wanted.at is None and entry.size > wanted.size:
         why = f"it has {entry.size} bytes, '{wanted.name}' {wanted.size}"

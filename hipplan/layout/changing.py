@@ -54,9 +54,9 @@ class ChangesInPlace(HasPools, InGroup):
         lost; or rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was
         changed, but an object could not be released; RuntimeError in an on_bytes.
         """
-        from hipplan.layout.wanted import Wanted
+        from hipplan.layout.wanted import WantedPlan
 
-        wanted = Wanted(plan, vars, sleeping.listed(lose), bind)
+        wanted = WantedPlan(plan, vars, sleeping.listed(lose), bind)
         self._holding.require_open()
         with self._holding.turn.taken():
             options = Options(bind=bind, on_step=on_step, check=verify)

@@ -17,7 +17,7 @@ from hipplan.program.steps import RANK_SIGN
 CPU = (1, 0)
 
 
-class Place(NamedTuple):
+class ViewPlace(NamedTuple):
     """A place from which memory can be viewed."""
 
     who: str
@@ -26,16 +26,16 @@ class Place(NamedTuple):
     read_only: bool
 
 
-def places_of(resource: Resource, program: Program, family: Family) -> dict[str, Place]:
+def places_of(resource: Resource, program: Program, family: Family) -> dict[str, ViewPlace]:
     """Places by name, the default first; empty for objects without memory of their own, or without access."""
     cuda = family == "cuda"
     gpu = 2 if cuda else 10
     read_only = resource.read_only
 
-    def device(name: str, *, right: str = "rw") -> Place:
-        return Place(name, (gpu, program.devices[name]), right == "r" or read_only)
+    def device(name: str, *, right: str = "rw") -> ViewPlace:
+        return ViewPlace(name, (gpu, program.devices[name]), right == "r" or read_only)
 
-    cpu = Place(HOST, CPU, read_only)
+    cpu = ViewPlace(HOST, CPU, read_only)
     match resource.kind:
         case "device":
             out = {resource.device: device(resource.device)}
@@ -43,15 +43,15 @@ def places_of(resource: Resource, program: Program, family: Family) -> dict[str,
         case "mapping" | "region" | "tensor":
             return _of_mapping(resource, program, gpu, simulated=family == "sim")
         case "pinned" | "registered":
-            return {HOST: cpu, "pinned": Place(HOST, (3 if cuda else 11, 0), read_only)}
+            return {HOST: cpu, "pinned": ViewPlace(HOST, (3 if cuda else 11, 0), read_only)}
         case "managed":
             out = {name: device(name) for name in (resource.device, *program.devices)}
-            managed = {"managed": Place(resource.device, (13, 0), read_only)} if cuda else {}
+            managed = {"managed": ViewPlace(resource.device, (13, 0), read_only)} if cuda else {}
             return out | {HOST: cpu} | managed
     return {}
 
 
-def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bool) -> dict[str, Place]:
+def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bool) -> dict[str, ViewPlace]:
     """First the device that has the memory, or the region's GPU while it is on the host, if it has access and belongs
     to this rank; the host last."""
     rights = dict(resource.access)
@@ -59,10 +59,10 @@ def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bo
     owners = placed.region.gpus if placed is not None and is_host(resource.device) else (resource.device,)
     names = [name for name in dict.fromkeys((*owners, *rights)) if name in rights and name != HOST]
     names.sort(key=lambda name: RANK_SIGN in name)
-    out = {name: Place(name, (gpu, program.devices[name]), rights[name] == "r") for name in names}
+    out = {name: ViewPlace(name, (gpu, program.devices[name]), rights[name] == "r") for name in names}
     if HOST in rights:
-        out[HOST] = Place(HOST, CPU, rights[HOST] == "r")
+        out[HOST] = ViewPlace(HOST, CPU, rights[HOST] == "r")
     elif out and simulated and program.host_visible.issuperset(dict(resource.held_by) or (resource.device,)):
         # On a real device the host needs rights of its own on mapped memory, however visible the rest is.
-        out[HOST] = Place(HOST, CPU, all(place.read_only for place in out.values()))
+        out[HOST] = ViewPlace(HOST, CPU, all(place.read_only for place in out.values()))
     return out

@@ -36,7 +36,7 @@ log = logging.getLogger("hipplan")
 _FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
-class Agreement(Together, Protocol):
+class LayoutAgreement(Together, Protocol):
     """One change that ranks make together, and its preparation."""
 
     has_met: bool
@@ -49,10 +49,10 @@ class Agreement(Together, Protocol):
         """As plans(); returns the program that also maps memory of other ranks. old: the layout's program."""
 
 
-class Ranks(Protocol):
+class AgreeingRanks(Protocol):
     """The ranks that change a layout together (hipplan.ranks.agreement)."""
 
-    def agreeing(self, call: str) -> AbstractContextManager[Agreement]:
+    def agreeing(self, call: str) -> AbstractContextManager[LayoutAgreement]:
         """An agreement that reports exceptions raised within it to its ranks."""
 
     def lost(self) -> dict[int, str]:
@@ -65,7 +65,7 @@ class Ranks(Protocol):
         """Of Layout.barrier()."""
 
 
-class Holder(Protocol):
+class LayoutHolder(Protocol):
     """The holder process whose memory an attached layout maps (hipplan.holders.attaching)."""
 
     @property
@@ -98,8 +98,8 @@ class Holding:
         self,
         native: _core.Holdings,
         record: Recorder | None,
-        ranks: Ranks | None = None,
-        holder: Holder | None = None,
+        ranks: AgreeingRanks | None = None,
+        holder: LayoutHolder | None = None,
     ) -> None:
         self.native = native
         self.ranks = ranks

@@ -15,7 +15,7 @@ from hipplan.files.tensorfiles import Files, Rows
 from hipplan.layout.copies import Checksums, Copies
 from hipplan.layout.options import OnBytes
 from hipplan.layout.state import State
-from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
+from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, MemoryPart, Save
 from hipplan.program.contents import lanes_of, staging_name, stream_name
 from hipplan.program.sleeping_bytes import plan_name_of
 from hipplan.program.steps import CPU_ORDINAL
@@ -79,14 +79,14 @@ class Mover:
         filler, self._filler = self.filler, None
         return _core.Background(self._state.runtime, filler, ordinal, stream)
 
-    def read(self, name: str, parts: Sequence[Part], address: int) -> None:
+    def read(self, name: str, parts: Sequence[MemoryPart], address: int) -> None:
         """Copies into ordinary host memory."""
         for part in parts:
             self.filler.copy(name, CPU_ORDINAL, address, part.device, self.at(part), part.size, True)
             address += part.size
         self.run()
 
-    def write(self, name: str, parts: Sequence[Part], address: int) -> None:
+    def write(self, name: str, parts: Sequence[MemoryPart], address: int) -> None:
         """Copies from ordinary host memory."""
         for part in parts:
             self.filler.copy(name, part.device, self.at(part), CPU_ORDINAL, address, part.size, True)
@@ -135,7 +135,7 @@ class Mover:
         descriptor = self._copies.files[step.place].descriptor if step.is_file else -1
         for number, (offset, size) in enumerate(step.pieces):
             self._numbers[step.place, offset] = number
-            address = 0 if step.is_file else self.at(Part(step.place, offset, size, CPU_ORDINAL))
+            address = 0 if step.is_file else self.at(MemoryPart(step.place, offset, size, CPU_ORDINAL))
             self.filler.sum(step.name, address, size, descriptor, offset, number)
         sums = self.run()
         if step.compares:
@@ -171,14 +171,14 @@ class Mover:
                 self._filler.add_device(device, streams, self._state.address_of(staging), self._state.size_of(staging))
         return self._filler
 
-    def at(self, part: Part) -> int:
+    def at(self, part: MemoryPart) -> int:
         """The address of a part."""
         state = self._state
         if self._before is not None and part.object not in state.lowered.slots:
             state = self._before
         return state.address_of(part.object) + part.offset
 
-    def _load_part(self, name: str, part: Part, rows: Rows, begin: int, number: int | None) -> None:
+    def _load_part(self, name: str, part: MemoryPart, rows: Rows, begin: int, number: int | None) -> None:
         """Loads a device's part of some rows, from their `begin`th byte on. number: of their checksum."""
         place = rows.descriptor, rows.offset, rows.row, rows.stride, begin
         self.filler.load(name, part.device, self.at(part), part.size, *place, number)

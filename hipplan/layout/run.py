@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hipplan import _core
-from hipplan.layout.holding import Holder, Holding, Ranks
+from hipplan.layout.holding import AgreeingRanks, Holding, LayoutHolder
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.state import State
@@ -22,8 +22,8 @@ def run(
     options: Options = DEFAULT,
     *,
     notice: str = "",
-    ranks: Ranks | None = None,
-    holder: Holder | None = None,
+    ranks: AgreeingRanks | None = None,
+    holder: LayoutHolder | None = None,
 ) -> Layout:
     """Runs every step, reads back, and returns the layout. Raises as Transaction.run(); MachineError (HP309): this
     release of HIP cannot make the program.

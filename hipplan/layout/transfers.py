@@ -25,7 +25,7 @@ from hipplan.layout.update import make_lanes
 from hipplan.plain import number
 from hipplan.program import contents
 from hipplan.program.alterations import refuse
-from hipplan.program.content_steps import Copy, Fill, LoadFiles, Part, Save, Staging, check_files, staging_of
+from hipplan.program.content_steps import Copy, Fill, LoadFiles, MemoryPart, Save, Staging, check_files, staging_of
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.queued import Queue, Queued, queued
@@ -92,7 +92,7 @@ class Moves:
             given = arrays.fitting(numpy, self.memory.by_name[name], array)
             self._plainly(name, parts).write(name, parts, given.ctypes.data)
 
-    def _plainly(self, name: str, parts: tuple[Part, ...]) -> Mover:
+    def _plainly(self, name: str, parts: tuple[MemoryPart, ...]) -> Mover:
         """The mover for ordinary host memory, whose bytes pass through pinned memory as those of files do."""
         return self._with_lanes(staging_of((Save(name=name, origin=None, file="", parts=parts),)), Files())
 

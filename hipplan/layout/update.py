@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from hipplan.errors import GroupInDoubt, LayoutInUse
-from hipplan.layout.holding import Agreement, Holding
+from hipplan.layout.holding import Holding, LayoutAgreement
 from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
@@ -156,7 +156,7 @@ def _require_at_rest(holding: Holding) -> None:
         raise refuse("the layout is damaged: an earlier change could not be undone", hint="close it")
 
 
-def _met(holding: Holding, agreement: Agreement | None, program: Program) -> Program:
+def _met(holding: Holding, agreement: LayoutAgreement | None, program: Program) -> Program:
     """The program that also maps memory of other ranks."""
     if agreement is None:
         return program

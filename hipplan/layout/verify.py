@@ -18,7 +18,7 @@ from hipplan.lowering.rows import rows_of
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
-from hipplan.program.advice import NOWHERE, Piece, pieces
+from hipplan.program.advice import NOWHERE, AdvisedPart, pieces
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 
@@ -214,7 +214,7 @@ def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
             yield from _piece_checks(name, piece, state, coherency)
 
 
-def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Iterator[Check]:
+def _piece_checks(name: str, piece: AdvisedPart, state: State, coherency: bool) -> Iterator[Check]:
     address, size = state.address_of(name) + piece.start, piece.end - piece.start
     where = f"[{piece.start}, {piece.end})"
 

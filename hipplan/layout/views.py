@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.files.dtypes import BY_NAME, BYTE, DType, dtype_of
-from hipplan.layout.dlpack import CPU, Place
+from hipplan.layout.dlpack import CPU, ViewPlace
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import number
 
@@ -38,7 +38,7 @@ class Piece(_core.Window, InNotebooks):
         self,
         resource: Resource,
         address: int | None,
-        places: dict[str, Place],
+        places: dict[str, ViewPlace],
         book: _core.LeaseBook,
         runtime: _core.Runtime,
         age: int,
@@ -52,7 +52,7 @@ class Piece(_core.Window, InNotebooks):
             dtype = BY_NAME[resource.dtype] if resource.dtype else BYTE
             shape = resource.shape if resource.dtype else (resource.size,)
         shape = tuple(shape or ())
-        place = next(iter(places.values()), Place("", CPU, read_only=True))
+        place = next(iter(places.values()), ViewPlace("", CPU, read_only=True))
         why = _no_buffer(resource.name, places, dtype)
         self._place = place
         self._places = places
@@ -249,14 +249,14 @@ class Piece(_core.Window, InNotebooks):
         return f"<{self.kind} '{self.name}'{on}: {self.dtype} {shape} at {where}>"
 
     def _like(
-        self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None, *, chosen: bool = False
+        self, dtype: DType, shape: tuple[int, ...], places: dict[str, ViewPlace] | None = None, *, chosen: bool = False
     ) -> Piece:
         return Piece(
             self.resource, self._address, places or self._places, self._book, self._runtime, self._age,
             dtype=dtype, shape=shape, chosen=chosen or self._chosen,
         )  # fmt: skip
 
-    def _place_for(self, dl_device: tuple[int, int] | None) -> Place | None:
+    def _place_for(self, dl_device: tuple[int, int] | None) -> ViewPlace | None:
         """The place a consumer wants; None: the CPU, which needs a copy."""
         if dl_device is None:
             return self._place
@@ -268,7 +268,7 @@ class Piece(_core.Window, InNotebooks):
             return None
         raise BufferError(f"'{self.name}' cannot be viewed from DLPack device {wanted}")
 
-    def _require_one_runtime(self, place: Place) -> None:
+    def _require_one_runtime(self, place: ViewPlace) -> None:
         """A second copy of ROCm's library, loaded since by another module, does not know this memory."""
         if place.dl_device[0] not in _ROCM_TYPES or "libamdhip64" not in self._runtime.path:
             return
@@ -280,7 +280,7 @@ class Piece(_core.Window, InNotebooks):
                 "its own (PyTorch) before the first apply; then hipplan uses that one"
             )
 
-    def _require_driver_device(self, place: Place) -> None:
+    def _require_driver_device(self, place: ViewPlace) -> None:
         """Raises BufferError if the driver reports another device for the memory: the array interface does not contain
         the device, so its reader asks the driver."""
         if self.nbytes and self._runtime.pointer_attributes(self.address).device != place.dl_device[1]:
@@ -300,7 +300,7 @@ class Piece(_core.Window, InNotebooks):
             raise BufferError(f"'{self.name}' {why}")
 
 
-def _no_buffer(name: str, places: dict[str, Place], dtype: DType) -> str:
+def _no_buffer(name: str, places: dict[str, ViewPlace], dtype: DType) -> str:
     """Why the buffer protocol does not work; empty where it does."""
     if "host" not in places:
         return f"the CPU may not access '{name}'; use from_dlpack, or the CUDA array interface"
@@ -324,7 +324,7 @@ def _fit(name: str, size: int, dtype: DType, shape: Sequence[int] | int | None) 
     return wanted
 
 
-def _check_stream(stream: Any, place: Place) -> None:
+def _check_stream(stream: Any, place: ViewPlace) -> None:
     """What the protocol allows for each kind of device; an error here would be a race elsewhere."""
     kind = place.dl_device[0]
     allowed = {2: stream != 0, 13: stream != 0, 10: stream not in (1, 2)}.get(kind, stream in (None, -1))

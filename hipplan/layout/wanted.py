@@ -16,7 +16,7 @@ from hipplan.program.difference import Difference
 from hipplan.program.reviewed import Reviewed, is_reviewed, read
 
 
-class Wanted:
+class WantedPlan:
     """The plan that a layout is updated to, and what the update may lose."""
 
     def __init__(

@@ -14,7 +14,7 @@ from hipplan.machines.runtimes import Chosen
 from hipplan.measure.figures import GBS, US, Figure, Progress, figure, samples, seconds_of
 from hipplan.measure.plain import move
 from hipplan.program import contents
-from hipplan.program.content_steps import Part
+from hipplan.program.content_steps import MemoryPart
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.steps import CPU_ORDINAL
@@ -24,7 +24,7 @@ SMALL = 4096
 OBJECTS_MAX = 16
 """Objects that are measured unless others are named: those that the plan names first. Their pairs are many."""
 _WHOLE = ("device", "pinned", "registered", "managed", "region")
-Pairs = Sequence[tuple[Part, Part]]
+Pairs = Sequence[tuple[MemoryPart, MemoryPart]]
 
 
 def copies(
@@ -91,7 +91,7 @@ def _routes(memory: Memory, names: Sequence[str]) -> Iterator[tuple[str, str, Pa
             yield source, to, pairs
 
 
-def _is_pinned_with(memory: Memory, to: Part, source: Part) -> bool:
+def _is_pinned_with(memory: Memory, to: MemoryPart, source: MemoryPart) -> bool:
     """Whether a part is host memory that was pinned with the other's device: then that device copies, in all releases
     (contents.may_copy_at_once)."""
     sides = ((to, source), (source, to))

@@ -15,7 +15,7 @@ NOWHERE = -2
 
 
 @dataclass(slots=True)
-class Piece:
+class AdvisedPart:
     """A part of a managed buffer, all of which has the same advice."""
 
     start: int
@@ -45,11 +45,11 @@ class Piece:
                 self.accessed_by -= {step.device}
 
 
-def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[int] = ()) -> list[Piece]:
+def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[int] = ()) -> list[AdvisedPart]:
     """The pieces of a buffer of `whole` bytes, in order."""
     ranges = [(s.offset // PAGE * PAGE, min(whole, -(-(s.offset + s.size) // PAGE) * PAGE)) for s in todo]
     ends = sorted({0, whole, *(edge for range_ in ranges for edge in range_), *more_ends})
-    out = [Piece(start, end) for start, end in pairwise(ends)]
+    out = [AdvisedPart(start, end) for start, end in pairwise(ends)]
     for step, (start, end) in zip(todo, ranges, strict=True):
         for piece in out:
             if start <= piece.start and piece.end <= end:
@@ -72,7 +72,7 @@ def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Adv
     return [change for alike in by_range.values() for change in alike]
 
 
-def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+def _between(old: AdvisedPart, new: AdvisedPart) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
     """(new advice, advice that undoes it) for each difference of two pieces at the same offset."""
     for flag in ("read_mostly", "coarse_grain"):
         if getattr(old, flag) != getattr(new, flag):

@@ -14,7 +14,7 @@ from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, memory_of, moved
 from hipplan.program.remake import (
-    Chosen,
+    ChosenMemory,
     Place,
     carries_of,
     on_device,
@@ -65,14 +65,14 @@ def bytes_away(program: Program) -> dict[int, int]:
     return sums
 
 
-def _change(program: Program, chosen: Chosen, places: Mapping[str, Place], away: Mapping[str, str]) -> Difference:
+def _change(program: Program, chosen: ChosenMemory, places: Mapping[str, Place], away: Mapping[str, str]) -> Difference:
     made = _at(program, chosen, places, away)
     change = difference(program, made, {*places})
     moves = stays_in_reach(program, made, chosen.steps)
     return replace(change, carries=tuple(carries_of(change, {*places})), keeps_views=moves)
 
 
-def _at(program: Program, chosen: Chosen, places: Mapping[str, Place], away: Mapping[str, str]) -> Program:
+def _at(program: Program, chosen: ChosenMemory, places: Mapping[str, Place], away: Mapping[str, str]) -> Program:
     regions = {name: _placed(program.regions[name], some, places) for name, some in chosen.chunks.items()}
     return placed_at(program, chosen, places, regions, away=dict(away))
 

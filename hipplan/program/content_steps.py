@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hipplan.errors import ApplyError, Diagnostic, Span
-from hipplan.files.tensorfiles import FileProblem, Files, Wanted
+from hipplan.files.tensorfiles import FileProblem, Files, WantedBytes
 from hipplan.language.findings import in_order
 from hipplan.program.intervals import Intervals
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
@@ -37,7 +37,7 @@ def staging_size(moved: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     """A piece of memory that one device can reach."""
 
     object: str
@@ -51,7 +51,7 @@ class Part:
 @step_data
 class Fill(Step):
     call = "hipMemsetAsync"
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     value: str
     """As the plan says it."""
     pattern: str
@@ -65,7 +65,7 @@ class Fill(Step):
 class Copy(Step):
     call = "hipMemcpyAsync"
     source: str
-    pairs: tuple[tuple[Part, Part], ...]
+    pairs: tuple[tuple[MemoryPart, MemoryPart], ...]
     """(to, from), of equal size each."""
     staged: bool = False
     """Each device copies only between its own memory and hipplan's pinned memory."""
@@ -79,8 +79,8 @@ class Copy(Step):
 class Taken:
     """Memory to fill from a file, and with which of its bytes."""
 
-    wanted: Wanted
-    pieces: tuple[tuple[int, Part], ...]
+    wanted: WantedBytes
+    pieces: tuple[tuple[int, MemoryPart], ...]
     """(offset in the file's data, destination)."""
     origin: Span | None = None
     sums: tuple[int | None, ...] = ()
@@ -118,7 +118,7 @@ class Save(Step):
 
     call = "hipMemcpyAsync"
     file: str
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     header: bytes = b""
     places: tuple[tuple[int, int], ...] | None = None
     """For each part the descriptor of a file that is open and large enough, and where in it. None: the new file."""
@@ -172,7 +172,7 @@ def staging_of(steps: Iterable[ContentStep]) -> Staging:
 def _staged(step: ContentStep) -> dict[int, int]:
     """Device -> bytes that pass through pinned memory; 0 for a device that moves its bytes without it."""
     staged = step.staged if isinstance(step, Copy) else isinstance(step, (LoadFiles, Save))
-    read: Iterable[Part] = step.parts if isinstance(step, Save) else ()
+    read: Iterable[MemoryPart] = step.parts if isinstance(step, Save) else ()
     if isinstance(step, Copy):
         read = (source for _, source in step.pairs)
     bytes_by_device: dict[int, int] = {}
@@ -182,7 +182,7 @@ def _staged(step: ContentStep) -> dict[int, int]:
     return bytes_by_device
 
 
-def written_by(step: ContentStep) -> Iterator[Part]:
+def written_by(step: ContentStep) -> Iterator[MemoryPart]:
     """The memory that a step writes."""
     if isinstance(step, Fill):
         yield from step.parts

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from hipplan.errors import Span
 from hipplan.files.dtypes import BYTE, dtype_of
-from hipplan.files.tensorfiles import Wanted, is_safetensors
+from hipplan.files.tensorfiles import WantedBytes, is_safetensors
 from hipplan.files.values import encode
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
-from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, Part, Staging, Taken
+from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, MemoryPart, Staging, Taken
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -68,7 +68,7 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
 
 
-def route(memory: Memory, name: str, source: str) -> tuple[tuple[tuple[Part, Part], ...], bool]:
+def route(memory: Memory, name: str, source: str) -> tuple[tuple[tuple[MemoryPart, MemoryPart], ...], bool]:
     """(to, from) for each part of a copy of as many bytes as both have, and whether it goes through pinned memory.
 
     Raises Refused: no device has the rights.
@@ -81,7 +81,7 @@ def route(memory: Memory, name: str, source: str) -> tuple[tuple[tuple[Part, Par
     return pairs, staged
 
 
-def may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
+def may_copy_at_once(memory: Memory, to: MemoryPart, from_: MemoryPart) -> bool:
     """Whether both devices may use both sides: HIP decides which of the two copies."""
     if to.device == from_.device:
         return True
@@ -90,7 +90,7 @@ def may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
     return memory.reaches(to, from_.device, "rw") and memory.opens_no_more(from_, to.device)
 
 
-def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:
+def _by_one_device(to: MemoryPart, from_: MemoryPart, *, managed_first: bool) -> tuple[MemoryPart, MemoryPart]:
     """Both parts for one device, so that HIP makes no peer copy: that device always has access to managed memory."""
     if CPU_ORDINAL in (to.device, from_.device):
         return to, from_
@@ -98,7 +98,7 @@ def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part,
     return replace(to, device=device), replace(from_, device=device)
 
 
-def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:
+def _paired(left: Sequence[MemoryPart], right: Sequence[MemoryPart]) -> Iterator[tuple[MemoryPart, MemoryPart]]:
     """Pairs of equal size, cut at the boundaries of both; of as many bytes as both have."""
     a, b = list(reversed(left)), list(reversed(right))
     while a and b:
@@ -124,7 +124,7 @@ def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | Non
 
 def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin: Span | None) -> Taken:
     short = resource.name[len(resource.inside) + 1 :] if resource.kind == "tensor" else ""
-    wanted = Wanted(
+    wanted = WantedBytes(
         name=resource.name,
         size=resource.size,
         asked=resource.asked,
@@ -257,7 +257,7 @@ def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator
     """
     memory, before = Memory(new.resources, new.devices), {resource.name: resource for resource in old.resources}
 
-    def fresh(name: str, part: Part) -> Iterator[Part]:
+    def fresh(name: str, part: MemoryPart) -> Iterator[MemoryPart]:
         end = _end_of_old(memory.by_name[name], before.get(name))
         for behind, piece in memory.behind(part):
             old_bytes = max(0, min(piece.size, end - piece.offset)) if stays(behind) else 0
@@ -281,7 +281,7 @@ def _end_of_old(now: Resource, was: Resource | None) -> int:
     return was.offset + was.size if was.shape[1:] == now.shape[1:] else 0
 
 
-def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> ContentStep | None:
+def _left(step: ContentStep, fresh: Callable[[str, MemoryPart], Iterator[MemoryPart]]) -> ContentStep | None:
     """The step, only for what `fresh` returns of each part; None if that is nothing."""
     if isinstance(step, Fill):
         parts = tuple(new for part in step.parts for new in fresh(step.name, part))

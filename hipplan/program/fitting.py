@@ -12,11 +12,11 @@ from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.compiler import planned
-from hipplan.program.open_sizes import Reserve
+from hipplan.program.open_sizes import KeptFree
 from hipplan.units import about_size, full_size, round_up
 
 
-def fitted(model: Model, machine: Machine, cache: int | None, reserve: Reserve) -> int:
+def fitted(model: Model, machine: Machine, cache: int | None, reserve: KeptFree) -> int:
     """Bytes of the cache on each device: `cache` if it is given, else as many as fit on every device.
 
     Raises MachineError: HP301 with the missing bytes, or any error of planned().
@@ -58,7 +58,7 @@ def _granularity(machine: Machine, ordinal: int) -> int:
 
 
 def _short(
-    model: Model, machine: Machine, ordinal: int, weights: int, cache: int, reserve: Reserve, missing: int
+    model: Model, machine: Machine, ordinal: int, weights: int, cache: int, reserve: KeptFree, missing: int
 ) -> Diagnostic:
     device = machine.devices[ordinal]
     assert device.memory is not None

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic, HeldError
-from hipplan.files.tensorfiles import Wanted
+from hipplan.files.tensorfiles import WantedBytes
 from hipplan.language.objects import bare_uuid
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
 from hipplan.program.alterations import no_room_to_wake
-from hipplan.program.content_steps import ContentStep, LoadFiles, Part, Save, Taken, staging_of
+from hipplan.program.content_steps import ContentStep, LoadFiles, MemoryPart, Save, Taken, staging_of
 from hipplan.program.contents import with_lanes
 from hipplan.program.held import ordinals_here
 from hipplan.program.imported import import_of, mapping_steps, range_for
@@ -50,7 +50,7 @@ def restoring_program(program: Program, here: Machine, files: Sequence[tuple[str
     loads = []
     for name, piece in _pieces(allocations, [size for _, size in files]):
         size = piece.part.size
-        wanted = Wanted(name=name, size=size, asked=size, file=files[piece.file][0], at=piece.at)
+        wanted = WantedBytes(name=name, size=size, asked=size, file=files[piece.file][0], at=piece.at)
         loads.append(Taken(wanted, ((0, piece.part),)))
     names = tuple(name for name, _ in files)
     return _with_contents(mapped, LoadFiles(name=program.name, origin=None, loads=tuple(loads), files=names))
@@ -80,12 +80,12 @@ def require_free_memory(program: Program, here: Machine, beside: Mapping[str, in
 class _Piece(NamedTuple):
     """Bytes of one allocation in one file. file: its index. at: the offset in it."""
 
-    part: Part
+    part: MemoryPart
     file: int
     at: int
 
 
-def _pieces(allocations: Mapping[str, Part], sizes: Sequence[int]) -> Iterator[tuple[str, _Piece]]:
+def _pieces(allocations: Mapping[str, MemoryPart], sizes: Sequence[int]) -> Iterator[tuple[str, _Piece]]:
     """(allocation, piece) for each piece, where the allocations follow one another in files of these sizes."""
     file = at = 0
     for name, allocation in allocations.items():
@@ -98,7 +98,7 @@ def _pieces(allocations: Mapping[str, Part], sizes: Sequence[int]) -> Iterator[t
                 file, at = file + 1, 0
 
 
-def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program, dict[str, Part]]:
+def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program, dict[str, MemoryPart]]:
     """A program that imports or creates all allocations and maps them, and the part that each allocation is."""
     ordinals = ordinals_here(program, here)
     held = [step for step in program.steps if isinstance(step, steps.CreateAllocation)]
@@ -109,7 +109,7 @@ def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program
     if not devices:
         raise HeldError(Diagnostic("HP454", "this process sees no device of the plan"))
     names = {known: name for name, known in program.devices.items()}
-    parts: dict[str, Part] = {}
+    parts: dict[str, MemoryPart] = {}
     mapping: list[steps.Step] = []
     for step in held:
         mover = ordinals[step.device] if step.location == "device" else min(devices.values())
@@ -117,7 +117,7 @@ def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program
         created = replace(step, device=mover) if step.location == "device" else step
         mapping.append(import_of(step, names, ordinals) if imported else created)
         mapping += _range(step, mover)
-        parts[step.name] = Part(_PREFIX + step.name, 0, step.size, mover)
+        parts[step.name] = MemoryPart(_PREFIX + step.name, 0, step.size, mover)
     mapped = replace(
         program.nothing, machine=here.name, measured=here, steps=tuple(mapping), devices=devices, shared={}, parts={}
     )

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 
 from hipplan.errors import Problem
 from hipplan.machines.machine import Machine
-from hipplan.program.content_steps import Part
+from hipplan.program.content_steps import MemoryPart
 from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL
 
@@ -65,7 +65,7 @@ class Memory:
         starts = self._placed(whole)[1]
         return bisect_left(starts, resource.offset + resource.size) - max(0, bisect_right(starts, resource.offset) - 1)
 
-    def parts(self, name: str, right: str) -> tuple[Part, ...]:
+    def parts(self, name: str, right: str) -> tuple[MemoryPart, ...]:
         """The bytes of a buffer, region, tensor or mapping, one part for each holding device.
 
         right: r or rw. Raises Refused if no device has it.
@@ -74,15 +74,15 @@ class Memory:
         if resource.kind not in FILLED:
             raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
         if resource.kind in ("pinned", "registered"):
-            return (Part(name, 0, resource.size, CPU_ORDINAL),)
+            return (MemoryPart(name, 0, resource.size, CPU_ORDINAL),)
         if resource.kind in ("device", "managed"):
-            return (Part(name, 0, resource.size, self.devices[resource.device]),)
+            return (MemoryPart(name, 0, resource.size, self.devices[resource.device]),)
         whole = name if resource.kind == "region" else resource.inside
         return tuple(_joined(self._mapped(resource, whole, right)))
 
-    def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
+    def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[MemoryPart]:
         for mapping, at, size in self._under(whole, resource.offset, resource.size):
-            yield Part(whole, at, size, self.devices[self._mover(resource, mapping, right)])
+            yield MemoryPart(whole, at, size, self.devices[self._mover(resource, mapping, right)])
 
     def _mover(self, resource: Resource, mapping: Resource, right: str) -> str:
         rights = self._rights(mapping)
@@ -106,11 +106,11 @@ class Memory:
         """Whether only the device that holds memory may move it (AMD)."""
         return self._machine is not None and self._machine.runtime != "cuda"
 
-    def opens_no_more(self, part: Part, ordinal: int) -> bool:
+    def opens_no_more(self, part: MemoryPart, ordinal: int) -> bool:
         """Whether a device may copy from a part that another device moves, without getting more rights by that."""
         return self.reaches(part, ordinal, right_to_copy_from(self._machine))
 
-    def reaches(self, part: Part, ordinal: int, right: str) -> bool:
+    def reaches(self, part: MemoryPart, ordinal: int, right: str) -> bool:
         """Whether a device has this right on a part that another device moves."""
         kind = self.by_name[part.object].kind if part.object in self.by_name else ""
         if kind == "device":
@@ -145,11 +145,11 @@ class Memory:
             self._starts[whole] = [mapping.offset for mapping in mappings]
         return mappings, self._starts[whole]
 
-    def home_of(self, part: Part) -> int | None:
+    def home_of(self, part: MemoryPart) -> int | None:
         """The device that was current when pinned or registered memory was made; None for other memory."""
         return self.devices.get(self.by_name[part.object].pinned_with)
 
-    def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
+    def behind(self, part: MemoryPart) -> Iterator[tuple[str, MemoryPart]]:
         """(buffer or allocation, its share of a part)."""
         if part.object not in self._mappings:
             yield part.object, part
@@ -167,13 +167,13 @@ class Refused(Problem):
     """Contents are impossible in this program."""
 
 
-def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+def _joined(parts: Iterable[MemoryPart]) -> Iterator[MemoryPart]:
     """Join adjacent parts that the same device moves."""
     for (base, device), group in groupby(parts, key=lambda part: (part.object, part.device)):
         run = list(group)
-        yield Part(base, run[0].offset, sum(part.size for part in run), device)
+        yield MemoryPart(base, run[0].offset, sum(part.size for part in run), device)
 
 
-def cut(part: Part, start: int, size: int) -> Part:
+def cut(part: MemoryPart, start: int, size: int) -> MemoryPart:
     """A slice of a part."""
-    return Part(part.object, part.offset + start, size, part.device)
+    return MemoryPart(part.object, part.offset + start, size, part.device)

@@ -35,7 +35,7 @@ NONE_KNOWN: Sizes = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Reserve:
+class KeptFree:
     """Memory to leave free on each device: for activations, workspaces, the framework."""
 
     share: Fraction | float = 0.0
@@ -67,9 +67,9 @@ class OpenSize(NamedTuple):
         return self.spec.size == FILL
 
     @property
-    def reserve(self) -> Reserve:
+    def reserve(self) -> KeptFree:
         reserve = self.spec.reserve
-        return Reserve(share=parse_share(reserve)) if isinstance(reserve, str) else Reserve(size=reserve or 0)
+        return KeptFree(share=parse_share(reserve)) if isinstance(reserve, str) else KeptFree(size=reserve or 0)
 
 
 class Decided(NamedTuple):

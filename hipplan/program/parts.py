@@ -41,7 +41,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class RankPart:
     """A rank's memory for one region."""
 
     region: str
@@ -73,7 +73,7 @@ class Offer:
     """The memory that a rank offers to the other ranks of its node."""
 
     rank: Annotated[int, Field(ge=0)]
-    parts: tuple[Part, ...]
+    parts: tuple[RankPart, ...]
     needs: Mapping[str, int]
     """UUID of a device -> bytes that the rank takes there."""
 
@@ -201,14 +201,14 @@ def _without_parts(program: Program) -> Program:
     )
 
 
-def _own_parts(program: Program) -> Iterator[Part]:
+def _own_parts(program: Program) -> Iterator[RankPart]:
     reserved = {step.name: step.size for step in program.steps if isinstance(step, steps.Reserve)}
     for name in program.shared:
         placed = program.regions.get(name)
         if placed is None or name in program.parts:
             continue
         uuids = {device: _uuid(program, device) for device, _ in placed.chunks}
-        yield Part(
+        yield RankPart(
             region=name,
             chunks=tuple(Chunk(device=device, uuid=uuids[device], size=size) for device, size in placed.chunks),
             asked=placed.asked,
@@ -238,7 +238,7 @@ class _Adding:
         self._ordinals = {bare_uuid(device.uuid): ordinal for ordinal, device in enumerate(there) if device.uuid}
         self._names = {ordinal: name for name, ordinal in program.devices.items()}
 
-    def add(self, rank: int, part: Part) -> None:
+    def add(self, rank: int, part: RankPart) -> None:
         program = self._program
         shared = program.shared.get(part.region)
         name = name_here(program, rank, part.region)

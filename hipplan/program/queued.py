@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hipplan.program.content_steps import Copy, Fill, LoadFiles, Part, written_by
+from hipplan.program.content_steps import Copy, Fill, LoadFiles, MemoryPart, written_by
 from hipplan.program.contents import may_copy_at_once
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.steps import CPU_ORDINAL
@@ -22,9 +22,9 @@ class Queue(NamedTuple):
 class Queued(NamedTuple):
     """Work for a stream, without any help of the host."""
 
-    copies: tuple[tuple[Part, Part], ...] = ()
+    copies: tuple[tuple[MemoryPart, MemoryPart], ...] = ()
     """(to, from)."""
-    fills: tuple[Part, ...] = ()
+    fills: tuple[MemoryPart, ...] = ()
 
 
 def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queued | None:
@@ -48,7 +48,7 @@ def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queue
     return None
 
 
-def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[Part, ...]]:
+def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[MemoryPart, ...]]:
     """The parts that each piece of the work uses."""
     if isinstance(step, Copy):
         yield from step.pairs
@@ -56,7 +56,7 @@ def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[Part, ...]]:
         yield from ((part,) for part in written_by(step))
 
 
-def _is_direct(memory: Memory, to: Part, from_: Part, ordinal: int) -> bool:
+def _is_direct(memory: Memory, to: MemoryPart, from_: MemoryPart, ordinal: int) -> bool:
     devices = {to.device, from_.device}
     if devices == {ordinal}:
         return True

@@ -66,7 +66,7 @@ def stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]
 
 
 @dataclass
-class Chosen:
+class ChosenMemory:
     """The memory that is made again."""
 
     steps: Sequence[steps.Step] = ()
@@ -75,18 +75,18 @@ class Chosen:
     """The numbers of the chunks of each region in it."""
 
 
-def with_all_of(program: Program, memory: Set[str]) -> Chosen:
+def with_all_of(program: Program, memory: Set[str]) -> ChosenMemory:
     """These allocations, with all steps of theirs."""
     numbers = {
         name: [number for number in range(len(placed.chunks)) if memory_of(name, number) in memory]
         for name, placed in program.regions.items()
     }
-    return Chosen([*_steps_of(program, memory)], {name: some for name, some in numbers.items() if some})
+    return ChosenMemory([*_steps_of(program, memory)], {name: some for name, some in numbers.items() if some})
 
 
-def _chosen(program: Program, pattern: str, part: Part | None) -> Chosen:
+def _chosen(program: Program, pattern: str, part: Part | None) -> ChosenMemory:
     """What a name or pattern means. Raises as remapped()."""
-    chosen, memory = Chosen(), set[str]()
+    chosen, memory = ChosenMemory(), set[str]()
     of_chunks: list[steps.Step] = []
     kinds = _RANGES if part is not None else (*_RANGES, "mapping", "allocation")
     for name in patterns.chosen(program, [pattern], *kinds):
@@ -172,7 +172,7 @@ def _allocation(program: Program, name: str) -> set[str]:
     return {name}
 
 
-def _moved(program: Program, chosen: Chosen, device: str) -> Program:
+def _moved(program: Program, chosen: ChosenMemory, device: str) -> Program:
     """The program with the chosen memory on another device, or on the host."""
     place = on_host(program, chosen, device) if is_host(device) else on_device(program, device)
     regions = {name: _on(program.regions[name], numbers, place.name) for name, numbers in chosen.chunks.items()}
@@ -180,7 +180,11 @@ def _moved(program: Program, chosen: Chosen, device: str) -> Program:
 
 
 def placed_at(
-    program: Program, chosen: Chosen, places: Mapping[str, Place], regions: Mapping[str, PlacedRegion], **fields: Any
+    program: Program,
+    chosen: ChosenMemory,
+    places: Mapping[str, Place],
+    regions: Mapping[str, PlacedRegion],
+    **fields: Any,
 ) -> Program:
     """The program with the chosen memory in other places. places: of each allocation. regions: those of the program
     with it. fields: of the new program."""
@@ -206,7 +210,7 @@ class Place(NamedTuple):
     location: str
 
 
-def on_host(program: Program, chosen: Chosen, device: str) -> Place:
+def on_host(program: Program, chosen: ChosenMemory, device: str) -> Place:
     """For chosen memory. Raises ApplyError (HP420), MachineError (HP309)."""
     _require_movable(chosen)
     machine = program.measured
@@ -229,7 +233,7 @@ def on_device(program: Program, device: str) -> Place:
     return Place(device, _ordinal(program, device), "device")
 
 
-def _require_movable(chosen: Chosen) -> None:
+def _require_movable(chosen: ChosenMemory) -> None:
     """Raises ApplyError (HP420) for memory that only a GPU can have."""
     for step in chosen.steps:
         if isinstance(step, steps.CreateAllocation) and step.rdma:

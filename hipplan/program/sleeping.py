@@ -14,7 +14,7 @@ from hipplan.errors import ApplyError
 from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
-from hipplan.program.content_steps import Part, staging_of
+from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.layered import Overlay
@@ -227,7 +227,7 @@ def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
 
 
 def _with_backups(
-    program: Program, units: Units, moved: Mapping[str, Sequence[Part]], to: str, checked: bool
+    program: Program, units: Units, moved: Mapping[str, Sequence[MemoryPart]], to: str, checked: bool
 ) -> Program:
     """The program with a backup for each allocation; a retained one is used again."""
     backups = dict(program.backups)
@@ -252,7 +252,7 @@ def _with_backups(
     return replace(new, steps=Series(new.steps).with_more(made))
 
 
-def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, checked: bool) -> Program:
+def _in_file(program: Program, moved: Mapping[str, Sequence[MemoryPart]], file: str, checked: bool) -> Program:
     """The program with one file for all bytes. Kept copies of other memory in that file are forgotten.
 
     Raises ApplyError (HP420): other sleeping memory is in that file.
@@ -273,8 +273,8 @@ def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, c
 
 
 def _in_the_order_of(
-    backups: Mapping[str, Backup], moved: dict[str, tuple[Part, ...]], file: str
-) -> dict[str, tuple[Part, ...]]:
+    backups: Mapping[str, Backup], moved: dict[str, tuple[MemoryPart, ...]], file: str
+) -> dict[str, tuple[MemoryPart, ...]]:
     """The same memory in the order in which a kept file has it, if it has all of it."""
     if not all(name in backups and backups[name].place == file for name in moved):
         return moved

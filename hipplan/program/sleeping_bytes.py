@@ -6,12 +6,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError
-from hipplan.files.tensorfiles import Wanted
+from hipplan.files.tensorfiles import WantedBytes
 from hipplan.machines.machine import Machine
 from hipplan.program import away, sealing
 from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import FILE, HOST, Backup
-from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, Part, Save, Taken
+from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -24,7 +24,7 @@ def plan_name_of(program: Program, memory: str) -> str:
     return inside if inside in program.regions else memory
 
 
-def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ...]]:
+def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[MemoryPart, ...]]:
     """Allocation -> its bytes at mappings where a device may write them: the same parts are used to copy out and back.
 
     Raises ApplyError (HP440): no device may, or not all of them.
@@ -77,7 +77,7 @@ def _places(program: Program, memory: Iterable[str]) -> tuple[dict[str, list[Res
     return places, reach
 
 
-def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
+def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[MemoryPart, ...]:
     hint = 'sleep(to="drop") frees the memory without keeping its bytes'
     largest = max((mapping.size for mapping in mapped), default=0)
     why = "it is mapped nowhere"
@@ -90,7 +90,7 @@ def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part
     raise cannot_sleep(name, f"its bytes cannot be restored: {why}", hint)
 
 
-def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[ContentStep]:
+def moves_out(moved: Mapping[str, Sequence[MemoryPart]], new: Program) -> Iterator[ContentStep]:
     """Steps that copy bytes to their backups, on all devices at the same time."""
     if moved:
         name, first = _called(new, moved), new.backups[next(iter(moved))]
@@ -103,7 +103,7 @@ def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[Con
             yield Save(name=name, origin=None, file=first.place, parts=parts, private=True, sums=sums)
 
 
-def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[ContentStep]:
+def moves_in(moved: Mapping[str, Sequence[MemoryPart]], program: Program) -> Iterator[ContentStep]:
     """Steps that copy them back."""
     on_host = {name: parts for name, parts in moved.items() if program.backups[name].to == HOST}
     if on_host:
@@ -117,7 +117,7 @@ def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[
         name, loads = _called(program, in_files), []
         sizes = {backup.place: backup.file_size for backup in program.backups.values()}
         for file, places in by_file.items():
-            wanted = Wanted(name=name, size=sizes[file], asked=sizes[file], file=file)
+            wanted = WantedBytes(name=name, size=sizes[file], asked=sizes[file], file=file)
             pieces = tuple((place.offset, place.part) for place in places)
             loads.append(Taken(wanted, pieces, sums=tuple(place.sum for place in places)))
         yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(by_file))
@@ -155,13 +155,15 @@ def _called(program: Program, memory: Iterable[str]) -> str:
     return f"{first} and {len(more)} more" if more else first
 
 
-def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -> list[tuple[Part, Part]]:
+def _pairs(
+    moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]
+) -> list[tuple[MemoryPart, MemoryPart]]:
     """(part of the memory, part of its backup)."""
-    pairs: list[tuple[Part, Part]] = []
+    pairs: list[tuple[MemoryPart, MemoryPart]] = []
     for name, parts in moved.items():
         backup, done = backups[name], 0
         for part in parts:
-            _join(pairs, part, Part(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
+            _join(pairs, part, MemoryPart(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
             done += part.size
     return pairs
 
@@ -169,21 +171,21 @@ def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -
 class _InFile(NamedTuple):
     """A part of memory, and where its bytes are in a file."""
 
-    part: Part
+    part: MemoryPart
     file: str
     offset: int
     sum: int | None
     """Where in the file the bytes of its allocation begin, if they have a checksum."""
 
 
-def _in_files(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -> Iterator[_InFile]:
+def _in_files(moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]) -> Iterator[_InFile]:
     for name, parts in moved.items():
         backup = backups[name]
         for part, copy in _pairs({name: parts}, backups):
             yield _InFile(part, backup.place, copy.offset, backup.offset if backup.checked else None)
 
 
-def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
+def _join(pairs: list[tuple[MemoryPart, MemoryPart]], part: MemoryPart, copy: MemoryPart) -> None:
     """Append a pair, or extend the last one if both sides continue it."""
     if pairs and all(_goes_on(earlier, later) for earlier, later in zip(pairs[-1], (part, copy), strict=True)):
         last, size = pairs[-1], pairs[-1][0].size + part.size
@@ -192,5 +194,5 @@ def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
         pairs.append((part, copy))
 
 
-def _goes_on(part: Part, next_part: Part) -> bool:
+def _goes_on(part: MemoryPart, next_part: MemoryPart) -> bool:
     return (part.object, part.device, part.offset + part.size) == (next_part.object, next_part.device, next_part.offset)

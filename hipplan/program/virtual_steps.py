@@ -17,7 +17,7 @@ from hipplan.program.series import Parts, Series
 from hipplan.units import PAGE, round_up
 
 
-class Memory(NamedTuple):
+class AlikeAllocations(NamedTuple):
     """What all allocations of one line of the plan have in common."""
 
     made: Callable[[str], steps.Step]
@@ -38,7 +38,7 @@ class VirtualMemory:
         self._findings = findings
         self._granularities: dict[tuple[str, str], int] = {}
         self._parts: Parts[steps.Step] = Parts()
-        self._memory: dict[int, Memory] = {}
+        self._memory: dict[int, AlikeAllocations] = {}
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
         self._rights: dict[int, steps.Rights] = {}
         """By the id of an access, which mappings share."""
@@ -77,7 +77,7 @@ class VirtualMemory:
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
         return self._granularities[device, which]
 
-    def _alike(self, name: str, allocation: ResolvedAllocation) -> Memory:
+    def _alike(self, name: str, allocation: ResolvedAllocation) -> AlikeAllocations:
         """What the allocations of one line of the plan have in common. name: of the first of them."""
         spec = allocation.spec
         size = round_up(spec.size, self._granularity(allocation.device, spec.granularity))
@@ -107,18 +107,20 @@ class VirtualMemory:
                 rdma=spec.rdma,
                 origin=span,
             )
-        return Memory(steps.named(step), size, self._granularity(allocation.device, "minimum"))
+        return AlikeAllocations(steps.named(step), size, self._granularity(allocation.device, "minimum"))
 
-    def _kinds(self, placed: PlacedRegion) -> dict[region_steps.Kind, Memory]:
+    def _kinds(self, placed: PlacedRegion) -> dict[region_steps.Kind, AlikeAllocations]:
         """What the chunks of each kind have in common."""
         name = memory_of(placed.region.name, 0)
         return {kind: self._alike(name, memory) for kind, memory in region_steps.allocations_of(placed).items()}
 
-    def _region(self, placed: PlacedRegion, kinds: dict[region_steps.Kind, Memory]) -> region_steps.RegionSteps:
+    def _region(
+        self, placed: PlacedRegion, kinds: dict[region_steps.Kind, AlikeAllocations]
+    ) -> region_steps.RegionSteps:
         makers = {kind: memory.made for kind, memory in kinds.items()}
         return region_steps.RegionSteps(placed, makers, self._devices, self._plan.span(*placed.region.path))
 
-    def _range(self, placed: PlacedRegion, kinds: dict[region_steps.Kind, Memory]) -> None:
+    def _range(self, placed: PlacedRegion, kinds: dict[region_steps.Kind, AlikeAllocations]) -> None:
         """The range of a region."""
         range_ = ResolvedReservation(placed.region.name, region_steps.range_of(placed), (), placed.region.path)
         step = max((alike.step for alike in kinds.values()), default=FALLBACK_GRANULARITY)

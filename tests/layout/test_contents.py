@@ -20,7 +20,7 @@ from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.machines.profiles import load_machine
-from hipplan.program.content_steps import Part
+from hipplan.program.content_steps import MemoryPart
 from hipplan.program.memory import Memory
 from hipplan.program.resources import Resource
 from tests.conftest import Simulator
@@ -644,7 +644,7 @@ def test_a_mapping_of_many_is_found_without_looking_at_all() -> None:
     memory = Memory(backwards, {"gpu.0": 3})
 
     assert [memory.parts(f"range[{n}]", "rw") for n in range(100)] == [
-        (Part("range", 2 * MIB * (99 - n), MIB, 3),) for n in range(100)
+        (MemoryPart("range", 2 * MIB * (99 - n), MIB, 3),) for n in range(100)
     ]
     assert looked < 20 * 100
 

@@ -17,7 +17,7 @@ import hipplan
 from hipplan.files import strict_json
 from hipplan.processes.connections import Late
 from hipplan.processes.packets import Gone
-from hipplan.program.parts import Offer, Part, offer_of, with_parts
+from hipplan.program.parts import Offer, RankPart, offer_of, with_parts
 from hipplan.ranks.all_ranks import AllRanks, ranks_of
 from hipplan.ranks.links import LinkMaker, Links
 from tests.descriptors import descriptors
@@ -170,7 +170,7 @@ def test_a_region_is_offered_once() -> None:
     ranks = programs()
     offer = offer_of(ranks.own(1))
     twice = Offer(rank=1, parts=(*offer.parts, *offer.parts), needs={})
-    assert isinstance(offer.parts[0], Part)
+    assert isinstance(offer.parts[0], RankPart)
     with pytest.raises(hipplan.MachineError, match="HP433"):
         with_parts(ranks.own(0), [twice], {})
 

@@ -22,7 +22,7 @@ from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
 from hipplan.program.fitting import fitted
-from hipplan.program.open_sizes import Reserve
+from hipplan.program.open_sizes import KeptFree
 from tests.conftest import ROOT
 
 LLAMA: dict[str, Any] = {
@@ -123,7 +123,7 @@ def test_fill_takes_all_but_the_reserve(name: str, machine: str, ranks: int, wri
         small |= {"vocab_size": 512, "num_local_experts": 2, "num_experts": 2}
     model = read_model(str(write(small)), ranks)
     try:
-        cache = fitted(model, there, None, Reserve(share=0.1))
+        cache = fitted(model, there, None, KeptFree(share=0.1))
     except MachineError as error:
         assert error.diagnostics[0].code == "HP301"
         return
@@ -149,7 +149,7 @@ def test_what_is_missing_is_reported_to_the_byte(name: str, write: Write) -> Non
         device = machine.devices[0].model_copy(update={"memory": size, "in_use": 0})
         return machine.model_copy(update={"devices": [device]})
 
-    reserve = Reserve(size=2**30)
+    reserve = KeptFree(size=2**30)
     with pytest.raises(MachineError) as caught:
         fitted(model, with_memory(2**33), 2**34, reserve)
     reported = caught.value.diagnostics[0]
@@ -167,12 +167,12 @@ def test_unknown_memory_sizes_are_reported(write: Write) -> None:
     machine = load_machine("h200-1")
     unknown = machine.model_copy(update={"devices": [machine.devices[0].model_copy(update={"memory": None})]})
     with pytest.raises(MachineError, match=r"HP301.*the memory of a device is unknown"):
-        fitted(read_model(str(write(QWEN)), 1), unknown, None, Reserve())
+        fitted(read_model(str(write(QWEN)), 1), unknown, None, KeptFree())
 
 
 def test_too_few_devices_are_reported(write: Write) -> None:
     with pytest.raises(MachineError, match="HP310"):
-        fitted(read_model(str(write(QWEN)), 8), load_machine("h200-4"), None, Reserve())
+        fitted(read_model(str(write(QWEN)), 8), load_machine("h200-4"), None, KeptFree())
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
@@ -314,7 +314,7 @@ def test_the_shipped_plan_is_what_import_writes(write: Write) -> None:
     folder = write(MIXTRAL)
     shipped = (ROOT / "plans" / "mi300x-8" / "mixtral-8x7b.yaml").read_text()
     model = read_model(str(folder / "config.json"), 2)
-    cache = fitted(model, load_machine("mi300x-8"), None, Reserve(share=0.1))
+    cache = fitted(model, load_machine("mi300x-8"), None, KeptFree(share=0.1))
     written = plan_text(model, cache, 64 * 2**20)
     begin = written.index("devices:")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hipplan.files import tensorfiles
 from hipplan.files.dtypes import DTYPES
-from hipplan.files.tensorfiles import ArrayInFile, FileProblem, Files, Wanted, open_file
+from hipplan.files.tensorfiles import ArrayInFile, FileProblem, Files, WantedBytes, open_file
 
 
 def entries_of(path: Path) -> dict[str, ArrayInFile]:
@@ -166,7 +166,7 @@ def test_an_index_names_files_of_its_own_folder_only(tmp_path: Path) -> None:
     for name in ("../m.safetensors", "/etc/passwd", "sub/m.safetensors", "m.bin", 5):
         path.write_text(json.dumps({"weight_map": {"a": name}}))
         with pytest.raises(FileProblem, match="damaged"):
-            Files().rows(Wanted(name="a", size=24, file=str(path), tensor="a"))
+            Files().rows(WantedBytes(name="a", size=24, file=str(path), tensor="a"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": {}}', '{"weight_map": []}', "[" * 100_000])
@@ -197,7 +197,7 @@ def test_as_many_tensors_as_the_limit_and_no_more(tmp_path: Path, monkeypatch: p
 def rows(path: Path, **more: Any) -> tuple[int, int, int]:
     files = Files()
     try:
-        result = files.rows(Wanted(name="x", file=str(path), **more))
+        result = files.rows(WantedBytes(name="x", file=str(path), **more))
         return result.offset, result.row, result.stride
     finally:
         files.close()
@@ -261,7 +261,7 @@ def test_the_nearest_tensor_is_looked_for_for_the_first_mistakes_alone(tmp_path:
     files, hints = Files(), []
     for number in range(30):
         with pytest.raises(FileProblem) as caught:
-            files.rows(Wanted(name="t", size=24, file=str(tmp_path / "a.safetensors"), tensor=f"weigh{number}"))
+            files.rows(WantedBytes(name="t", size=24, file=str(tmp_path / "a.safetensors"), tensor=f"weigh{number}"))
         hints.append(caught.value.hint)
     files.close()
 
