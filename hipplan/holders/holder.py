@@ -88,7 +88,7 @@ class Holder:
     def _tick(self) -> None:
         """Do what is due, whether or not there was an event."""
         self._clients.serve()
-        self._generations.close_replaced({client.generation for client in self._clients if client.exchange is not None})
+        self._close_replaced()
         client = self._sleep_client
         if client is not None and not self._blocking_clients(client) and self._is_present(client):
             self._sleep_client = None
@@ -102,6 +102,10 @@ class Holder:
                 self._exit_code = 128 + self._signals.first if self._signals.first else ExitCode.OK
 
     # Tasks and generations
+
+    def _close_replaced(self) -> None:
+        """Free replaced memory that is not being sent to a client."""
+        self._generations.close_replaced({client.generation for client in self._clients if client.exchange is not None})
 
     def _start_first_fill(self, command_line: CommandLine, streams: Sequence[int]) -> None:
         try:
@@ -125,10 +129,8 @@ class Holder:
         """Log and answer the result of a filler. code: 0, or its exit code after a failure, negative for a signal."""
         client, self._task_client = self._task_client, None
         self._failure = f"{task.state} failed: {report}" if code else ""
-        if code < 0:  # otherwise the filler itself has reported the error
-            self._log.failure(self._failure)
-        else:
-            self._log.write(self._failure or report)
+        log = self._log.failure if code < 0 else self._log.write  # a filler that ends by itself has reported its error
+        log(self._failure or report)
         if code == 0 and task.state == "filling":
             self._log.filled()
             self._on_ready()
@@ -137,6 +139,7 @@ class Holder:
             if code:
                 self._clients.answer(client, {"failed": code, "why": report})
             else:
+                self._close_replaced()  # what the answer says is done
                 self._serve(client, self._send_status)
         elif self._generations.current is None:
             self._exit_code = 128 + self._signals.first if self._signals.first else code

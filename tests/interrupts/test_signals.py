@@ -15,7 +15,8 @@ from tests.pauses import Pause
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 APPLY = ("apply", QUICKSTART, "--once", "--runtime", "sim")
-STEPS = 22
+PLANNED, STEPS = 16, 22
+"""The steps of the plan, and those of the driver: on HIP 7.2 a link stands between calls that keep mappings closed."""
 FEW = range(0, STEPS, 1 if WHOLE else 4)
 
 every_signal = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
@@ -26,7 +27,7 @@ def test_the_command_that_is_not_disturbed(tmp_path: Path) -> None:
 
     assert command.wait() == 0
     assert command.alive() == {}
-    assert f"{STEPS} steps" in command.out
+    assert f"{PLANNED} steps" in command.out
 
 
 @every_signal
