@@ -242,9 +242,9 @@ def false_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
             with connection:
                 connection.recv(1 << 17)
                 connection.recv(1 << 17)
-                send(connection, packets)
                 connection.settimeout(WAIT_S)
-                try:
+                try:  # the other end closes it as soon as it refuses a packet
+                    send(connection, packets)
                     while connection.recv(1 << 17):
                         continue
                 except OSError:
