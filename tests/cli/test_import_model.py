@@ -11,7 +11,7 @@ import pytest
 import hipplan as library
 from hipplan.language.serving import plan_text, read_model
 from hipplan.machines.profiles import load_machine
-from hipplan.program.fitting import Reserve, fitted
+from hipplan.program.fitting import KeptFree, fitted
 from tests.cli.conftest import Run
 from tests.conftest import ROOT, Simulator
 from tests.unit.test_models import LLAMA, TINY, with_files
@@ -151,7 +151,7 @@ def test_the_weights_beside_it_are_loaded(ranks: int, index: bool, folder: Path,
     tensors = with_files(folder, index=index)
     model = read_model(str(folder), ranks)
     machine = load_machine("sim-2")
-    text = plan_text(model, fitted(model, machine, 2**20, Reserve()), 4096, str(folder))
+    text = plan_text(model, fitted(model, machine, 2**20, KeptFree()), 4096, str(folder))
     (folder / "plan.yaml").write_text(text)
     with library.apply(folder / "plan.yaml", runtime="sim") as layout:
         for name, array in tensors.items():
