@@ -29,7 +29,7 @@ def opened() -> Machine:
             machine.copy(own, own + 2048, 2048)
         machine.make_streams(device, 64)  # NVIDIA's driver keeps 2 MiB for every four that there ever were at once
     with hipplan.apply({"hipplan": 1, "devices": {"gpu": {"count": 1}}}, runtime=machine.wanted):
-        pass  # the first layout of a process also opens what answers questions from outside
+        pass  # the first layout of a process may open files that stay
     return machine
 
 
@@ -42,7 +42,7 @@ def machine(opened: Machine) -> Iterator[Machine]:
     opened.disarm()
     after = Held.by(opened)
     if opened.new_descriptors:
-        after = replace(after, descriptors=before.descriptors)
+        after = replace(after, files=before.files)
     assert after.same(before, opened.slack), (before, after)
     assert opened.alive() == alive
 

@@ -43,8 +43,8 @@ def same_after(machine: Machine, times: int, once: Callable[[int], None]) -> Non
         once(number)
     gc.collect()
     after, grown = Held.by(machine), resident() - pages
-    print(f"{times} times: free {before.free} -> {after.free}, descriptors {before.descriptors} -> "
-          f"{after.descriptors}, resident {pages} {grown:+d}")  # fmt: skip
+    print(f"{times} times: free {before.free} -> {after.free}, descriptors {len(before.files)} -> "
+          f"{len(after.files)}, resident {pages} {grown:+d}")  # fmt: skip
     assert after.same(before, machine.slack)
     assert grown < SLACK
 
