@@ -27,6 +27,7 @@ from hipplan.language.source import load_yaml
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.profiles import load_machine
 
+ROOT = Path(__file__).parents[2]
 EXAMPLE = re.compile(r"```yaml\n(.*?)```", re.S)
 WITH_ESCAPES = {"HP002", "HP003"}
 """Pages whose examples have bytes that a page cannot have, as \\xe9."""
@@ -96,7 +97,7 @@ def test_codes_used_in_the_source_are_in_the_table_and_the_other_way_round() -> 
         if file.name != "codes.py"
         for code in re.findall(r"\bHP[0-9]{3}\b", re.sub(r'""".*?"""', "", file.read_text(), flags=re.S))
     }
-    header = (source.parent / "cpp" / "c" / "hipplan.h").read_text()
+    header = (ROOT / "cpp" / "c" / "hipplan.h").read_text()
     used |= {f"HP{number}" for number in re.findall(r"HIPPLAN_\w+ = ([0-9]{3}),? ", header)}
 
     assert used == set(CODES)

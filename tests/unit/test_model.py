@@ -7,7 +7,7 @@ import io
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 import yaml
@@ -25,7 +25,10 @@ from tests.conftest import WHOLE
 ROOT = Path(__file__).parents[2]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
 MODELS = [
-    model for name in hipplan.language.model.__all__ if isinstance(model := getattr(hipplan.language.model, name), type)
+    model
+    for name in hipplan.language.model.__all__
+    if isinstance(model := getattr(hipplan.language.model, name), type)
+    and not get_origin(model)  # 3.10: dict[...] is one
 ]
 
 
