@@ -20,7 +20,7 @@ from typing import Any
 import hipplan
 from hipplan.machines.runtimes import choose
 from hipplan.ranks.agreement import LayoutRanks
-from tests.descriptors import descriptors
+from tests.descriptors import opened
 from tests.hardware import kernel
 from tests.hardware.machine import MIB, Held, Machine
 
@@ -164,7 +164,8 @@ def cycles(here: Here, count: int) -> Any:
 
     def held() -> Held:
         here.ranks.barrier()  # all have closed theirs
-        result = replace(Held.by(here.machine), descriptors=descriptors(but=STANDIN))
+        files = tuple(name for _, name in opened() if STANDIN not in name)
+        result = replace(Held.by(here.machine), files=files)
         here.ranks.barrier()  # and no rank has begun the next cycle
         return result
 
