@@ -5,7 +5,6 @@ Holders answer, the command `apply`, and programs that allow it (answering.py).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
@@ -79,8 +78,9 @@ def verify_process(process: int | None = None) -> Message:
     raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=hint))
 
 
-def _exchanges(want: str, until: float, process: int | None = None) -> Iterator[tuple[int, Exchange | Late]]:
-    """(number, exchange) of each process that has a socket: the request is sent. Late: it accepts no connection.
+def _exchanges(want: str, until: float, process: int | None = None) -> Iterator[tuple[int, Exchange | Late | Gone]]:
+    """(number, exchange) of each process that has a socket: the request is sent. Late: it accepts no connection. Gone:
+    it has ended or broken the protocol already.
 
     process: only it.
     """
@@ -106,8 +106,12 @@ def _exchanges(want: str, until: float, process: int | None = None) -> Iterator[
             link.close()
             continue
         exchange = Exchange(link, request, text_max=ANSWER_BYTES, descriptors_max=0)
-        with contextlib.suppress(Gone):  # it is noticed again by who waits for the answer
+        try:
             exchange.go_on()  # now: a process that has many callers drops those which send nothing
+        except Gone as gone:
+            link.close()
+            yield number, gone
+            continue
         yield number, exchange
 
 
@@ -117,9 +121,12 @@ def _process_of(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _answers(exchanges: Mapping[int, Exchange | Late], until: float, limit_s: float) -> dict[int, Message]:
+def _answers(exchanges: Mapping[int, Exchange | Late | Gone], until: float, limit_s: float) -> dict[int, Message]:
     """Waits for the answers of several processes, and closes the connections. limit_s: for how long, for errors."""
-    answers = {process: _no_answer("it accepts no connection") for process in exchanges}
+    answers = {
+        process: _no_answer(str(exchange) if isinstance(exchange, Gone) else "it accepts no connection")
+        for process, exchange in exchanges.items()
+    }
     missing = {process: exchange for process, exchange in exchanges.items() if isinstance(exchange, Exchange)}
     links = [exchange.link for exchange in missing.values()]
     while missing:

@@ -323,19 +323,30 @@ REFUSED = {"code": "HP452", "summary": "the holder 'w' does not understand this 
         (text({"refused": REFUSED}), "another version of hipplan"),
         (text({"status": {}}), "another version of hipplan"),
         ([head(verifying.ANSWER_BYTES + 1)], "the message is too long"),
-        ([head(2, 1), b"J{}", (b"F", 1)], ""),  # which of its packets is refused first depends on when they come
+        ([head(2, 1), b"J{}", (b"F", 1)], "the message is too long"),
         ([b"closed"], "it has ended"),
     ],
     ids=["refuses", "answers something else", "too long", "with a file", "ends"],
 )
 def test_verify_reports_a_holder_that_does_not_answer_it(
-    false_holder: Callable[[Sequence[Packet]], None],
-    monkeypatch: pytest.MonkeyPatch,
-    packets: Sequence[Packet],
-    why: str,
+    false_holder: Callable[[Sequence[Packet]], None], packets: Sequence[Packet], why: str
 ) -> None:
-    monkeypatch.setattr(verifying, "LIST_S", 60.0)  # the machine may be busy
     false_holder(packets)
     (answer,) = verifying.processes_with_layouts()
     assert answer["process"] == os.getpid()  # by the kernel
     assert why in answer["error"]
+
+
+def test_verify_reports_what_a_holder_sent_before_the_request_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is not lost, and not taken for silence."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    theirs.send(b"closed")
+    monkeypatch.setattr(verifying, "sockets", lambda: [(0, "held-w")])
+    monkeypatch.setattr(verifying, "within", lambda folder, name: name)
+    monkeypatch.setattr(verifying, "connect", lambda address, until: ours)
+    with theirs:
+        (answer,) = verifying.processes_with_layouts()
+    assert "it has ended" in answer["error"]
+    assert ours.fileno() == -1
