@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ DEFECTS = {"7.2.53211": ("set_access_sums_in_heap_order", "peer_access_opens_map
 SETS_BACK = "hipSetDevice"
 """The one call whose failure may go unheard: it also sets the caller's device back, which is tried again and no
 reason to fail. The call after it fails then, if all do."""
+
+RELEASING = ("hipMemUnmap", "hipMemRelease", "hipMemAddressFree", "hipHostFree")
+"""Calls after whose failure an object is left."""
 
 Error = HipplanError | _core.HipError
 
@@ -350,3 +354,14 @@ class Teardown(Phase):
         assert first.code == CODES[code]
         assert first.call == call or call == SETS_BACK
         assert error.undone.count + len(error.leaks) == self.objects
+
+
+def require_reported(sim: Simulator, empty: Set[Key], reported: str, *, may_be_left: bool, failed: object) -> None:
+    """Requires that all which is left is named in what was reported, and frees it for the next call to fail. empty:
+    what was alive before. failed: for the error of this test."""
+    left = sim.alive() - empty
+    assert {where for _, where in left} <= {*re.findall("0x[0-9a-f]+", reported)}, failed
+    assert not left or may_be_left, failed
+    sim.free_everything(but=empty)
+    ctypes.CDLL(sim.runtime.path).hipSetDevice(0)
+    _core.take_leaks()

@@ -3,7 +3,6 @@ and no tensor loses its bytes, not even where they were to be dropped."""
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +17,8 @@ from hipplan.errors import LayoutInUse
 from hipplan.layout.layout import Layout
 from hipplan.layout.undo import wait_until_freed
 from tests.conftest import Simulator
-from tests.faults.harness import FOR_EVER, ONCE, chosen, require_turn
-from tests.faults.test_pools import RELEASING, attempt, calls_of, release
+from tests.faults.harness import FOR_EVER, ONCE, RELEASING, chosen, require_reported, require_turn
+from tests.faults.test_pools import attempt, calls_of, release
 from tests.layout.native_pool import Allocator
 
 __all__ = ["release"]
@@ -159,12 +158,8 @@ def test_whichever_call_fails_all_pools_have_done_it_or_none(
             tensors.layout.wake()
             assert dropped or (tensors.layout.read(REGION) == 99).all()
         known += "\n".join([attempt(tensors.close)[0], *caplog.messages, *_core.take_leaks()])
-        left = sim.alive() - empty
-        assert {where for _, where in left} <= {*re.findall("0x[0-9a-f]+", known)}, (n, call)
-        assert not left or mode == FOR_EVER or call in RELEASING, (n, call)
-        sim.free_everything(but=empty)
-        ctypes.CDLL(sim.runtime.path).hipSetDevice(0)
-        _core.take_leaks()
+        may_be_left = mode == FOR_EVER or call in RELEASING
+        require_reported(sim, empty, known, may_be_left=may_be_left, failed=(n, call))
 
 
 def test_what_cannot_be_mapped_again_keeps_its_bytes_and_a_wake_tries_again(
