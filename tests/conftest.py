@@ -198,9 +198,3 @@ def sim() -> Iterator[Simulator]:
 
     assert left == set()
     assert _core.take_leaks() == []
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that count all files of this process come first, while it has run nothing else: behind thousands of others,
-    two tests of tests/hardware saw one file more that an update had opened, and which one is not known."""
-    items.sort(key=lambda item: "tests/hardware/" not in item.path.as_posix())

@@ -24,18 +24,25 @@ def opened() -> Machine:
         machine = Machine(choose(wanted))
     except RuntimeUnavailable as error:  # once, and not for each test
         pytest.exit(str(error), 3)
-    for device in range(machine.count):  # what a context and a queue take is not the plan's
-        with machine.scratch(device, 4096) as own:
-            machine.copy(own, own + 2048, 2048)
+    use_all_devices(machine)  # what a context and a queue take is not the plan's
+    for device in range(machine.count):
         machine.make_streams(device, 64)  # NVIDIA's driver keeps 2 MiB for every four that there ever were at once
     with hipplan.apply({"hipplan": 1, "devices": {"gpu": {"count": 1}}}, runtime=machine.wanted):
         pass  # the first layout of a process may open files that stay
     return machine
 
 
+def use_all_devices(machine: Machine) -> None:
+    for device in range(machine.count):
+        with machine.scratch(device, 4096) as own:
+            machine.copy(own, own + 2048, 2048)
+
+
 @pytest.fixture
 def machine(opened: Machine) -> Iterator[Machine]:
     """The runtime; fails the test that leaves memory, a descriptor or an object behind."""
+    if opened.simulated:  # it opens a file for each device, anew where another test has given it other devices
+        use_all_devices(opened)
     opened.slack, opened.new_descriptors = 0, False
     before, alive = Held.by(opened), opened.alive()
     yield opened
