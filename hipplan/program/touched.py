@@ -7,7 +7,7 @@ may use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import attrgetter
@@ -116,7 +116,7 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
         return Touched(old, new, frozenset(), frozenset(), {}, (old, new))
     stay = [*_in_same_range(old, new, renewed)]
     regions = frozenset(name for name in stay if _without_place(old.regions[name]) == _without_place(new.regions[name]))
-    chunks = {name: alike for name in stay if name not in regions and (alike := _alike_chunks(old, new, name))}
+    chunks = dict(_alike_chunks(old, new, [name for name in stay if name not in regions]))
     buffers = frozenset(_equal_buffers(old, new, renewed))
     if not (regions or buffers or chunks):
         return Touched(old, new, regions, buffers, chunks, (old, new))
@@ -141,22 +141,26 @@ def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[st
             yield name
 
 
-def _alike_chunks(old: Program, new: Program, region: str) -> Chunks | None:
-    """The chunks in the first runs of a region that are equal in both programs, without the first few and the last."""
-    was, now = _first_runs(old, region), _first_runs(new, region)
-    if was is None or now is None or _bare(*was) != _bare(*now):
-        return None
-    period = max(len(was[0].kinds), len(was[1].rights))
-    numbers = range(period, min(len(run.chunks) for run in (*was, *now)) - period)
-    return Chunks(numbers, was[1].size) if numbers else None
+def _alike_chunks(old: Program, new: Program, regions: Collection[str]) -> Iterator[tuple[str, Chunks]]:
+    """(region, chunks): those in the first runs of a region that are equal in both programs, without the first few and
+    the last."""
+    before, after = (_first_runs(program) if regions else {} for program in (old, new))
+    for region in regions:
+        was, now = before.get(region), after.get(region)
+        if was is None or now is None or _bare(*was) != _bare(*now):
+            continue
+        period = max(len(was[0].kinds), len(was[1].rights))
+        numbers = range(period, min(len(run.chunks) for run in (*was, *now)) - period)
+        if numbers:
+            yield region, Chunks(numbers, was[1].size)
 
 
-def _first_runs(program: Program, region: str) -> tuple[MemoryRun, MappingRun] | None:
-    """Those that begin with the region's first chunk."""
-    of_region = [run for _, run in runs(program.steps) if run.region == region and run.chunks.start == 0]
-    memory = next((run for run in of_region if isinstance(run, MemoryRun)), None)
-    mapped = next((run for run in of_region if isinstance(run, MappingRun)), None)
-    return None if memory is None or mapped is None else (memory, mapped)
+def _first_runs(program: Program) -> dict[str, tuple[MemoryRun, MappingRun]]:
+    """Region -> the runs that begin with its first chunk."""
+    first = [run for _, run in runs(program.steps) if run.chunks.start == 0]
+    memory = {run.region: run for run in first if isinstance(run, MemoryRun)}
+    mapped = {run.region: run for run in first if isinstance(run, MappingRun)}
+    return {region: (memory[region], mapped[region]) for region in memory.keys() & mapped.keys()}
 
 
 def _bare(memory: MemoryRun, mapped: MappingRun) -> tuple[object, ...]:
