@@ -200,7 +200,7 @@ class Refusals:
     def _once(
         self, nth: int, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe], end: Callable[[Layout], str]
     ) -> None:
-        before = self.sim.alive()
+        before, free_before = self.sim.alive(), self._free()
         layout = begin()
         errors: list[BaseException] = []
         self.malloc.refuse(nth)
@@ -232,8 +232,13 @@ class Refusals:
         if left != reported & left:
             self.wrong.append(f"{nth}: {what}: left {sorted(left)}, reported {sorted(reported)}")
         self.sim.free_everything(but=before)
+        if (free := self._free()) != free_before:
+            self.wrong.append(f"{nth}: {what}: free on the devices are {free} bytes, and were {free_before}")
         if report := _core.take_leaks():
             self.wrong.append(f"{nth}: {what}: {report}")
+
+    def _free(self) -> list[int]:
+        return [device["free"] for device in self.sim.ledger()["devices"]]
 
     def _reported(self, error: BaseException | None) -> set[Any]:
         if error is None:

@@ -27,6 +27,18 @@ std::uintptr_t map_nothing(std::uintptr_t where, std::uint64_t bytes, int extra_
   return got == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(got);
 }
 
+void unmap(std::uintptr_t address, std::uint64_t bytes) { munmap(reinterpret_cast<void*>(address), bytes); }
+
+/// Adds what is mapped to a table. Throws std::bad_alloc, and unmaps it then.
+void keep(std::map<std::uintptr_t, std::uint64_t>& table, std::uintptr_t address, std::uint64_t bytes) {
+  try {
+    table.emplace(address, bytes);
+  } catch (...) {
+    unmap(address, bytes);
+    throw;
+  }
+}
+
 std::uintptr_t aligned_up(std::uintptr_t address, std::uint64_t alignment) {
   return (address + alignment - 1) & ~(alignment - 1);
 }
@@ -35,7 +47,7 @@ std::uintptr_t aligned_up(std::uintptr_t address, std::uint64_t alignment) {
 
 address_space::~address_space() {
   for (const auto* ranges : {&arenas_, &singles_}) {
-    for (const auto& [address, bytes] : *ranges) munmap(reinterpret_cast<void*>(address), bytes);
+    for (const auto& [address, bytes] : *ranges) unmap(address, bytes);
   }
 }
 
@@ -60,7 +72,7 @@ void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
   const auto single = singles_.find(address);
   if (single != singles_.end() && !free_blocks_first_) {
     singles_.erase(single);
-    munmap(reinterpret_cast<void*>(address), bytes);
+    unmap(address, bytes);
     return;
   }
   try {
@@ -79,7 +91,7 @@ void address_space::unmap_if_free(std::uintptr_t address) {
   if (!hinted_.contains(arena->first) || free == free_.end() || free->second != arena->second) return;
   remove_free(free);
   hinted_.erase(arena->first);
-  munmap(reinterpret_cast<void*>(arena->first), arena->second);
+  unmap(arena->first, arena->second);
   arenas_.erase(arena);
 }
 
@@ -114,16 +126,26 @@ bool address_space::add_arena() {
   std::uintptr_t arena = map_nothing(0, grow, 0);
   if (arena == 0) arena = map_nothing(0, grow = 2 * single_bytes_min, 0);  // under a limit on address space
   if (arena == 0) return false;
-  arenas_[arena] = grow;
-  add_free(arena, grow);
+  keep_arena(arena, grow);
   return true;
+}
+
+void address_space::keep_arena(std::uintptr_t arena, std::uint64_t bytes) {
+  keep(arenas_, arena, bytes);
+  try {
+    add_free(arena, bytes);
+  } catch (...) {
+    arenas_.erase(arena);
+    unmap(arena, bytes);
+    throw;
+  }
 }
 
 std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) {
   if (free_blocks_first_) return at_next_step(bytes, hint);
   if (carve_at(hint, bytes)) return hint;
   if (!map_at(hint, bytes)) return 0;
-  singles_[hint] = bytes;
+  keep(singles_, hint, bytes);
   return hint;
 }
 
@@ -132,10 +154,17 @@ std::uintptr_t address_space::at_next_step(std::uint64_t bytes, std::uintptr_t h
   const auto begin = aligned_up(hint, cuda_step_bytes);
   const auto whole_bytes = aligned_up(bytes, cuda_step_bytes);
   if (begin < hint || whole_bytes < bytes || !map_at(begin, whole_bytes)) return 0;
-  arenas_[begin] = whole_bytes;
-  hinted_.insert(begin);
-  add_free(begin, whole_bytes);
-  return carve_at(begin, bytes) ? begin : 0;
+  keep_arena(begin, whole_bytes);
+  try {
+    hinted_.insert(begin);
+    return carve_at(begin, bytes) ? begin : 0;
+  } catch (...) {
+    remove_free(free_.find(begin));
+    hinted_.erase(begin);
+    arenas_.erase(begin);
+    unmap(begin, whole_bytes);
+    throw;
+  }
 }
 
 /// Takes exactly these addresses, if all of them are free inside an arena.
@@ -154,7 +183,7 @@ bool address_space::map_at(std::uintptr_t hint, std::uint64_t bytes) {
   const auto got = map_nothing(hint, bytes, only_if_free);
   if (got == hint) return true;
   // Without the flag, or before Linux 4.17, the address is only a hint.
-  if (got != 0) munmap(reinterpret_cast<void*>(got), bytes);
+  if (got != 0) unmap(got, bytes);
   return false;
 }
 
@@ -163,34 +192,29 @@ std::uintptr_t address_space::by_itself(std::uint64_t bytes, std::uint64_t align
   const auto got = map_nothing(0, bytes + slack, 0);
   if (got == 0) return 0;
   const auto start = aligned_up(got, alignment);
-  if (start > got) munmap(reinterpret_cast<void*>(got), start - got);
-  if (const auto tail = got + slack - start; tail > 0) munmap(reinterpret_cast<void*>(start + bytes), tail);
-  singles_[start] = bytes;
+  if (start > got) unmap(got, start - got);
+  if (const auto tail = got + slack - start; tail > 0) unmap(start + bytes, tail);
+  keep(singles_, start, bytes);
   return start;
 }
 
+/// Throws std::bad_alloc, and leaves all as it is then.
 void address_space::add_free(std::uintptr_t address, std::uint64_t bytes) {
-  auto next = free_.lower_bound(address);
-  if (next != free_.end() && address + bytes == next->first && joins_before(next->first)) {
-    bytes += next->second;
-    const auto merged = next++;
-    remove_free(merged);
+  const auto next = free_.lower_bound(address);
+  const auto previous = next == free_.begin() ? free_.end() : std::prev(next);
+  const bool joins_next = next != free_.end() && address + bytes == next->first && joins_before(next->first);
+  const bool joins_previous =
+      previous != free_.end() && previous->first + previous->second == address && joins_before(address);
+  if (joins_next) bytes += next->second;
+  if (joins_previous) {
+    address = previous->first;
+    bytes += previous->second;
   }
-  if (next != free_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == address && joins_before(address)) {
-      address = previous->first;
-      bytes += previous->second;
-      remove_free(previous);
-    }
-  }
-  const auto place = free_.insert_or_assign(address, bytes).first;
-  try {
-    free_by_size_.insert({bytes, address});
-  } catch (...) {
-    free_.erase(place);  // both tables always contain the same ranges, also after a failed allocation
-    throw;
-  }
+  free_ranges fresh;
+  fresh.add(address, bytes);
+  if (joins_next) remove_free(next);
+  if (joins_previous) remove_free(previous);
+  take_over(fresh);
 }
 
 /// Whether free addresses on both sides of an address become one block: CUDA joins no arena with another.
@@ -203,13 +227,27 @@ void address_space::remove_free(std::map<std::uintptr_t, std::uint64_t>::iterato
   free_.erase(range);
 }
 
+/// Throws std::bad_alloc, and leaves all as it is then.
 void address_space::carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address,
                           std::uint64_t bytes) {
   const auto [start, length] = *range;
+  free_ranges around;
+  if (address > start) around.add(start, address - start);
+  if (const auto end = start + length; address + bytes < end) {
+    around.add(address + bytes, end - address - bytes);
+  }
   remove_free(range);
-  if (address > start) add_free(start, address - start);
-  if (const auto end = start + length; address + bytes < end)
-    add_free(address + bytes, end - address - bytes);
+  take_over(around);
+}
+
+void address_space::free_ranges::add(std::uintptr_t address, std::uint64_t bytes) {
+  by_address.emplace(address, bytes);
+  by_size.emplace(bytes, address);
+}
+
+void address_space::take_over(free_ranges& ranges) {
+  free_.merge(ranges.by_address);
+  free_by_size_.merge(ranges.by_size);
 }
 
 std::uintptr_t host_pages(std::uint64_t bytes) {

@@ -35,6 +35,13 @@ class address_space {
   [[nodiscard]] bool overlaps(std::uintptr_t address, std::uint64_t bytes) const;
 
  private:
+  /// Made before anything changes; taking them over needs no memory.
+  struct free_ranges {
+    void add(std::uintptr_t address, std::uint64_t bytes);
+    std::map<std::uintptr_t, std::uint64_t> by_address;
+    std::set<std::pair<std::uint64_t, std::uintptr_t>> by_size;
+  };
+
   [[nodiscard]] std::uintptr_t from_free(std::uint64_t bytes, std::uint64_t alignment);
   [[nodiscard]] std::uintptr_t from_arena(std::uint64_t bytes, std::uint64_t alignment);
   [[nodiscard]] std::uintptr_t at_hint(std::uint64_t bytes, std::uintptr_t hint);
@@ -42,11 +49,13 @@ class address_space {
   [[nodiscard]] bool joins_before(std::uintptr_t address) const;
   void unmap_if_free(std::uintptr_t address);
   [[nodiscard]] bool add_arena();
+  void keep_arena(std::uintptr_t arena, std::uint64_t bytes);
   [[nodiscard]] bool carve_at(std::uintptr_t hint, std::uint64_t bytes);
   [[nodiscard]] bool map_at(std::uintptr_t hint, std::uint64_t bytes);
   [[nodiscard]] std::uintptr_t by_itself(std::uint64_t bytes, std::uint64_t alignment);
   void add_free(std::uintptr_t address, std::uint64_t bytes);
   void remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range);
+  void take_over(free_ranges& ranges);
   void carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address,
              std::uint64_t bytes);
 

@@ -59,10 +59,13 @@ bool machine::empty() const {
          streams.empty() && events.empty() && no_peers;
 }
 
-void machine::charge(int device, std::uint64_t bytes) {
+charge::~charge() { machine_->credit(device_, bytes_); }
+
+charge machine::charged(int device, std::uint64_t bytes) {
   forget_unshared_memory();
   if (bytes > free_bytes(device)) throw std::bad_alloc();
   at(device).used_bytes += bytes;
+  return {*this, device, bytes};
 }
 
 std::shared_ptr<physical> machine::take_memory(int device, std::uint64_t bytes, bool file_of_its_own) {
@@ -76,7 +79,6 @@ std::shared_ptr<physical> machine::take_memory(int device, std::uint64_t bytes, 
   } else {
     memory->memory = at(device).pool.take(bytes);
   }
-  charge(device, bytes);
   memory->charged_bytes = bytes;
   if (memory->identity != 0) by_identity_[memory->identity] = memory;
   return memory;
@@ -245,14 +247,18 @@ std::uintptr_t machine::show_device_memory(block& fresh) {
 }
 
 void machine::add_block(std::uintptr_t address, block fresh) {
-  if (fresh.kind == block_kind::registered) {
-    registered_.insert(address);
-    longest_registered_bytes_ = std::max(longest_registered_bytes_, fresh.bytes);
-  } else {
-    forget_registered(address, page_ceiling(fresh.bytes));
-  }
+  const bool is_registered = fresh.kind == block_kind::registered;
+  if (!is_registered) forget_registered(address, page_ceiling(fresh.bytes));
   fresh.buffer_id = new_buffer_id();
-  blocks.emplace(address, std::move(fresh));
+  const auto added = blocks.emplace(address, std::move(fresh)).first;
+  if (!is_registered) return;
+  try {
+    registered_.insert(address);
+  } catch (...) {
+    blocks.erase(added);
+    throw;
+  }
+  longest_registered_bytes_ = std::max(longest_registered_bytes_, added->second.bytes);
 }
 
 void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {

@@ -127,6 +127,25 @@ template <class Table>
   return address - it->first < it->second.bytes ? it : table.end();
 }
 
+class machine;
+
+/// Memory that is counted as used and not yet owned.
+class charge {
+ public:
+  charge(machine& counting, int device, std::uint64_t bytes)
+      : machine_(&counting), device_(device), bytes_(bytes) {}
+  charge(const charge&) = delete;
+  charge& operator=(const charge&) = delete;
+  ~charge();
+  /// From here on it is credited by who frees the memory.
+  void keep() { bytes_ = 0; }
+
+ private:
+  machine* machine_;
+  int device_;
+  std::uint64_t bytes_;
+};
+
 class machine {
  public:
   explicit machine(machine_profile shape);
@@ -159,8 +178,9 @@ class machine {
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
   [[nodiscard]] bool empty() const;
 
-  /// Counts memory as used. Throws std::bad_alloc if the device or the host does not have that much left.
-  void charge(int device, std::uint64_t bytes);
+  /// Counts memory as used, until keep(): an error before it leaves nothing counted. Throws std::bad_alloc if
+  /// the device or the host does not have that much left.
+  [[nodiscard]] charge charged(int device, std::uint64_t bytes);
   void credit(int device, std::uint64_t bytes) { at(device).used_bytes -= bytes; }
 
   /// A number that no other object ever has, and that faults when used as an address.
@@ -174,6 +194,7 @@ class machine {
   [[nodiscard]] std::string owner_name(int device) const;
   [[nodiscard]] int owner_named(const std::string& owner, int otherwise) const;
 
+  /// Memory that the caller has charged.
   [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
   /// The memory with an identity, if this process knows it already; charged again if it was released.
   [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity);

@@ -26,6 +26,7 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   if (size > largest_allocation(*m, device)) return hipErrorOutOfMemory;
   const auto bytes = page_ceiling(size);
   if (bytes > m->free_bytes(device)) return hipErrorOutOfMemory;
+  auto counted = m->charged(device, bytes);
   block fresh;
   fresh.kind = block_kind::device;
   fresh.bytes = size;
@@ -35,7 +36,7 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   fresh.memory = m->at(device).pool.take(bytes);
   const auto address = m->show_device_memory(fresh);
   if (address == 0) return hipErrorOutOfMemory;
-  m->charge(device, bytes);
+  counted.keep();
   m->at(device).used = true;
   *ptr = pointer_to(address);
   return hipSuccess;

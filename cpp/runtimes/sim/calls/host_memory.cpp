@@ -40,16 +40,22 @@ hipError_t allocate_on_host(void** ptr, std::size_t size, block_kind kind, unsig
   writing m;
   const auto bytes = page_ceiling(size);
   if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
-  const auto address = host_pages(bytes);
-  if (address == 0) return hipErrorOutOfMemory;
-  m->charge(host_device, bytes);
+  auto counted = m->charged(host_device, bytes);
   block fresh;
   fresh.kind = kind;
   fresh.bytes = size;
   fresh.device = current_device();
   fresh.flags = flags;
   if (kind == block_kind::managed) fresh.managed = managed_ranges(bytes);
-  m->add_block(address, std::move(fresh));
+  const auto address = host_pages(bytes);
+  if (address == 0) return hipErrorOutOfMemory;
+  try {
+    m->add_block(address, std::move(fresh));
+  } catch (...) {
+    munmap(pointer_to(address), bytes);
+    throw;
+  }
+  counted.keep();
   *ptr = pointer_to(address);
   return hipSuccess;
 }
@@ -111,13 +117,14 @@ hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int fl
     note("hipHostRegister", hex(address) + " is known already; the first record stays");
     return static_cast<hipError_t>(m->rules.register_again_code);
   }
-  m->charge(host_device, sizeBytes);
+  auto counted = m->charged(host_device, sizeBytes);
   block fresh;
   fresh.kind = block_kind::registered;
   fresh.bytes = sizeBytes;
   fresh.device = current_device();
   fresh.flags = flags;
   m->add_block(address, std::move(fresh));
+  counted.keep();
   return hipSuccess;
 }
 

@@ -18,8 +18,13 @@ hipError_t hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignm
   const auto address =
       m->addresses.reserve(size, m->quirk("reserve_ignores_alignment") ? 0 : alignment, address_of(addr));
   if (address == 0) return hipErrorOutOfMemory;
-  m->forget_registered(address, size);
-  m->reservations[address].bytes = size;
+  try {
+    m->forget_registered(address, size);
+    m->reservations[address].bytes = size;
+  } catch (...) {
+    m->addresses.release(address, size);
+    throw;
+  }
   *ptr = pointer_to(address);
   return hipSuccess;
 }

@@ -74,9 +74,11 @@ hipError_t hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t siz
   if (device != host_device && m->quirk("create_on_current_device")) device = current_device();
   const bool shareable =
       prop->requestedHandleType != hipMemHandleTypeNone || prop->allocFlags.gpuDirectRDMACapable != 0;
+  auto counted = m->charged(device, size);
   auto memory = m->take_memory(device, size, shareable);
   *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(
       m->add_allocation(std::move(memory), remembered(*prop)));
+  counted.keep();
   return hipSuccess;
 }
 
