@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,7 +40,8 @@ PLAN: dict[str, Any] = {
 BYTES = {"weights": 7, "cache": 5}
 HALF = 0
 """Not an error: a call moves fewer bytes than it should."""
-CODES = (errno.ENOSPC, errno.EIO, HALF) if WHOLE else (errno.ENOSPC, HALF)
+CODES = ((errno.ENOSPC,), (errno.EIO,), (HALF,)) if WHOLE else ((errno.ENOSPC, HALF),)
+"""Each act is repeated with each of these; calls take the codes of one in turns."""
 
 libc = ctypes.CDLL(os.environ["LD_PRELOAD"])
 libc.fail_file.restype = ctypes.c_char_p
@@ -236,11 +237,12 @@ class Warned(logging.Handler):
             warned.append(record.getMessage())
 
 
-def calls_fail(act: Act, code: int) -> tuple[int, list[str]]:
+def calls_fail(act: Act, codes: Sequence[int]) -> tuple[int, list[str]]:
     """How many calls of an act were failed, one in each turn, and what went wrong."""
     wrong: list[str] = []
     for nth in count(1):
         warned.clear()
+        code = codes[nth % len(codes)]
         act.begin()
         opened = descriptors(but=SIMULATED) - act.held()
         call, error = failing(nth, code, act)
@@ -282,8 +284,8 @@ def main() -> None:
     failed: dict[str, int] = {}
     wrong: list[str] = []
     for kind in ACTS:
-        for code in CODES:
-            calls, more = calls_fail(kind(), code)
+        for codes in CODES:
+            calls, more = calls_fail(kind(), codes)
             failed[kind.__name__] = failed.get(kind.__name__, 0) + calls
             wrong += more
     print(json.dumps({"failed": failed, "wrong": wrong}))

@@ -212,7 +212,7 @@ def _fail(phase: Phase, n: int, call: str, code: str, mode: str) -> None:
 def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
     """Fails each call of the act, and for each of them every call of the undo: the first error stays first.
 
-    Unless the sweep is whole, each kind of call fails once in the act, and each second call of its undo.
+    Unless the sweep is whole, each kind of call fails once in the act, and each third call of its undo.
     """
     assert calls, "no call was made that could fail"
     last = {call: n for n, call in enumerate(calls, 1)}  # of each kind of call, where most is to be undone
@@ -220,7 +220,7 @@ def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
     cut[f"roll backs of {phase.name}"] += len(calls) - len(taken)
     for n, call in taken:
         calls_made = _calls_until_undone(phase, n, code)
-        for m in each(f"roll backs of {phase.name}", range(n + 1, calls_made + 1), 2):
+        for m in each(f"roll backs of {phase.name}", range(n + 1, calls_made + 1), 3):
             inject(phase, f"*@{n}={code}; *@{m}=hipErrorUnknown", call, code)
 
 

@@ -60,7 +60,7 @@ def test_each_call_about_a_file_fails_in_turn(tmp_path: Path) -> None:
     came = json.loads(done.stdout)
     assert came["wrong"] == []
     for act, count in came["failed"].items():
-        assert count > 10, act
+        assert count >= 2, act
         points["calls about files"] += count
 
 

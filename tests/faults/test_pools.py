@@ -15,7 +15,17 @@ from hipplan import _core
 from hipplan.layout.layout import Layout
 from hipplan.layout.undo import wait_until_freed
 from tests.conftest import Simulator
-from tests.faults.harness import DEFECTS, FOR_EVER, ONCE, RELEASES, RELEASING, as_release, chosen, require_reported
+from tests.faults.harness import (
+    DEFECTS,
+    FOR_EVER,
+    ONCE,
+    RELEASES,
+    RELEASING,
+    as_release,
+    chosen,
+    require_reported,
+    require_turn,
+)
 from tests.layout.native_pool import Allocator
 
 MIB = 2**20
@@ -133,6 +143,7 @@ def test_any_call_may_fail(
     what: str, mode: str, release: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever failed: no tensor is lost unless a report says that its mapping is, and all that is left is reported."""
+    require_turn(release, mode)
     sim = release
     first, act = ACTS[what]
     calls = calls_of(Tensors(sim), first, act, tmp_path / "trace")

@@ -17,7 +17,17 @@ from hipplan import _core
 from hipplan.layout.undo import wait_until_freed
 from hipplan.torch_memory_saver import TorchMemorySaver
 from tests.conftest import Simulator
-from tests.faults.harness import DEFECTS, FOR_EVER, ONCE, RELEASES, RELEASING, as_release, chosen, require_reported
+from tests.faults.harness import (
+    DEFECTS,
+    FOR_EVER,
+    ONCE,
+    RELEASES,
+    RELEASING,
+    as_release,
+    chosen,
+    require_reported,
+    require_turn,
+)
 from tests.torch_memory_saver.stand_in import Graph, OutOfMemoryError, Tensor, Torch
 
 MIB = 2**20
@@ -154,6 +164,7 @@ def failed_calls(trace: Path) -> set[str]:
 def test_any_call_may_fail(
     what: str, mode: str, release: Simulator, torch: Torch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    require_turn(release, mode)
     sim, (first, act) = release, ACTS[what]
     calls = calls_of(sim, torch, first, act, tmp_path / "trace")
     assert len(calls) >= 4
