@@ -24,6 +24,8 @@ from hipplan.explain import explain
 from hipplan.language.model import Plan
 from hipplan.language.model.base import AutoSize, Offset, OpenSize, Size, SizeOrShare
 from hipplan.language.model.describe import field_docs
+from hipplan.layout.layout import Layout
+from hipplan.layout.verbs import VERBS
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
@@ -164,6 +166,26 @@ def amd() -> str:
     return _with_tables(DOCS / "amd.md", tables)
 
 
+def transactions() -> str:
+    """docs/transactions.md with the table of verbs."""
+    return _with_tables(DOCS / "transactions.md", {"hipplan/layout/verbs.py": _verbs()})
+
+
+def _verbs() -> str:
+    """What each call that changes a layout does and needs, from the table that the engine reads."""
+    lines = [
+        "| call | what it does | while bytes are copied | in an attached layout | what it may lose |",
+        "|---|---|---|---|---|",
+    ]
+    for verb in {verb.call: verb for verb in VERBS.values() if verb.call}.values():
+        does = getattr(Layout, verb.call).__doc__.partition("\n")[0].partition(" Raises ")[0]
+        turn = "waits; in `on_bytes` refused" if verb.takes_turn else "goes on"
+        attached = "allowed" if verb.if_attached else "refused (HP420)"
+        loses = "what `lose=` names, else refused (HP423)" if verb.may_lose else "what its arguments say"
+        lines.append(f"| `{verb.call}` | {does} | {turn} | {attached} | {loses} |")
+    return "\n".join(lines)
+
+
 def _with_tables(page: Path, tables: dict[str, str]) -> str:
     """A page with each table behind the comment that names its source."""
     text = page.read_text()
@@ -190,6 +212,7 @@ def generated() -> dict[Path, str]:
         DOCS / "coverage.md": coverage(),
         DOCS / "c-reference.md": c_reference(),
         DOCS / "hardware.md": hardware(),
+        DOCS / "transactions.md": transactions(),
         DOCS / "amd.md": amd(),
     }
 

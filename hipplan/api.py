@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
@@ -77,7 +76,7 @@ def apply(
             for text in filter(None, (notice, of_lock)):
                 log.warning("%s", text)
             if agreement is not None:
-                program = with_others(program, partial(agreement.meet, runtime=native))
+                program = with_others(program, agreement, native)
             options = Options(
                 bind=passed, on_step=on_step, on_bytes=on_bytes, check=verify, record=recorder, together=agreement
             )

@@ -155,7 +155,7 @@ def _prepared(
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         if agreement is not None:
-            program = with_others(program, partial(agreement.meet, runtime=chosen.runtime))
+            program = with_others(program, agreement, chosen.runtime)
         return _apply(program, chosen, given, record, saves, ranks, agreement)
 
 

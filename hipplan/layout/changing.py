@@ -6,15 +6,19 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hipplan.layout import overflow, remapping, sleeping, update
+from hipplan.layout import overflow, sleeping
+from hipplan.layout.engine import carry_out
 from hipplan.layout.holding import Holding
+from hipplan.layout.notice import OnNames
 from hipplan.layout.of_rank import InGroup
 from hipplan.layout.options import OnBytes, OnStep, Options
 from hipplan.layout.pooling import HasPools
-from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.torchpool import TorchPool
+from hipplan.layout.verbs import Grow, Remap, Seal, Shrink, Unseal, Update
 from hipplan.program.borders import Part
-from hipplan.program.difference import Difference, difference
+from hipplan.program.difference import Difference
+from hipplan.program.patterns import Names, listed
+from hipplan.program.sleepers import ABLE
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan, PlanSource
@@ -56,11 +60,9 @@ class ChangesInPlace(HasPools, InGroup):
         """
         from hipplan.layout.wanted import WantedPlan
 
-        wanted = WantedPlan(plan, vars, sleeping.listed(lose), bind)
-        self._holding.require_open()
-        with self._holding.turn.taken():
-            options = Options(bind=bind, on_step=on_step, check=verify)
-            return update.change(self._holding, "update", wanted.change, lose=wanted.lose, options=options)
+        wanted = WantedPlan(plan, vars, listed(lose), bind)
+        options = Options(bind=bind, on_step=on_step, check=verify, lose=wanted.lose)
+        return carry_out(self._holding, Update(wanted), options)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
@@ -73,8 +75,8 @@ class ChangesInPlace(HasPools, InGroup):
         failed and was rolled back.
         """
         if overflow.overflows(self._holding.state.program, name):
-            return overflow.grow(self._holding, name, by, to)
-        return update.grow(self._holding, name, by, to)
+            return overflow.grow(self._holding, Grow(name, by, to))
+        return carry_out(self._holding, Grow(name, by, to))
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Frees memory at the end of a region or reservation, or of all that a pattern such as "kv.*" means.
@@ -83,7 +85,7 @@ class ChangesInPlace(HasPools, InGroup):
         ApplyError: HP420 its tensors need the memory, or it failed and was rolled back; LayoutInUse (HP409) while views
         of that memory exist; LeakError.
         """
-        return update.shrink(self._holding, name, by, to)
+        return carry_out(self._holding, Shrink(name, by, to))
 
     def remap(
         self,
@@ -106,18 +108,14 @@ class ChangesInPlace(HasPools, InGroup):
         imported or not whole chunks, or it failed and was rolled back; HP440; LayoutInUse (HP409) while views exist;
         MachineError (HP303, HP309); LeakError.
         """
-        self._holding.require_open()
         try:
-            with self._holding.turn.taken():
-                return remapping.remap(
-                    self._holding, name, part=part, device=device, keep_bytes=keep_bytes, retain=retain
-                )
+            return carry_out(self._holding, Remap(name, part, device, keep_bytes, retain))
         finally:
             self._renew_pools()
 
     def sleep(
         self,
-        names: Names = sleeping.ABLE,
+        names: Names = ABLE,
         *,
         to: str | os.PathLike[str] = "host",
         unchanged: Names = (),
@@ -143,16 +141,10 @@ class ChangesInPlace(HasPools, InGroup):
         written (HP413) or is not this user's alone (HP416), or it failed and was rolled back; LayoutInUse (HP409) while
         views exist; MachineError (HP303, HP309); LeakError: it is asleep, but an object could not be released.
         """
-        self._holding.require_open()
-        program = self._holding.state.program
-        with self._pools_asleep(names, to) as others:
-            if not others:
-                return difference(program, program)
-            with self._holding.turn.taken():
-                for pool in self._torch_pools.values():
-                    pool.trim()
-                how = sleeping.How(to, unchanged, checksum, force)
-                return sleeping.sleep(self._holding, others, how, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes)
+        return sleeping.sleep(
+            self._holding, self._torch_pools.values(), names, to=to, unchanged=unchanged, checksum=checksum,
+            force=force, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes,
+        )  # fmt: skip
 
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
         """Undoes sleep(): new memory at the same addresses, with the same access and the saved bytes.
@@ -164,16 +156,10 @@ class ChangesInPlace(HasPools, InGroup):
         then it is still asleep. LeakError: it is awake, but an object could not be released. Copies are freed behind
         the caller: what fails there is logged by the next change, or raised by close().
         """
-        self._holding.require_open()
-        program = self._holding.state.program
-        woken = difference(program, program)
         try:
-            with self._pools_awake(names, retain=retain) as others:
-                if others is None or others:
-                    woken = sleeping.wake(self._holding, others, retain=retain, on_bytes=on_bytes)
+            return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
         finally:
             self._renew_pools()
-        return woken
 
     def _renew_pools(self) -> None:
         for pool in self._torch_pools.values():
@@ -196,9 +182,8 @@ class ChangesInPlace(HasPools, InGroup):
         Existing views stay; writing through them faults. unseal() and update() restore every device's access. On ROCm a
         copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
-        with self._holding.turn.taken():  # else a copy that is under way would write what is read-only
-            return update.seal(self._holding, name)
+        return carry_out(self._holding, Seal(name))
 
     def unseal(self, name: str) -> Difference:
         """Undoes seal(), also for a pattern. Raises ApplyError: rolled back."""
-        return update.unseal(self._holding, name)
+        return carry_out(self._holding, Unseal(name))

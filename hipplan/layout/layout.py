@@ -17,6 +17,7 @@ from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
 from hipplan.layout.moving import MovesBytes
+from hipplan.layout.pools_asleep import pools_emptied
 from hipplan.layout.sharing import export
 from hipplan.layout.tensors import Convert, tensors_of
 from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
@@ -184,7 +185,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         for pool in self._torch_pools.values():
             pool.trim()
         holding.under_way.wait(patience(), stop=force)
-        with self._pools_emptied(force), holding.lock:
+        with pools_emptied(holding, force), holding.lock:
             if self.closed:
                 return NOTHING
             holding.watches.before(holding.state)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hipplan.program.steps import Step
 
 if TYPE_CHECKING:
+    from hipplan.layout.notice import Notice
     from hipplan.layout.record import Recorder
     from hipplan.layout.together import Together
 
@@ -37,6 +38,10 @@ class Options:
     """Other ranks, which make the same change: descriptors come from them, and the decision is that of all."""
     force: bool = False
     """Memory with views may be removed, too."""
+    lose: Sequence[str] = ()
+    """Names and patterns of what an update may lose, equal in all ranks."""
+    notice: Notice | None = None
+    """What a sleep calls before its memory goes."""
 
 
 DEFAULT = Options()

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hipplan import _core
-from hipplan.errors import ApplyError
-from hipplan.layout.growing import POOL_TARGETS, GrowingPool, require_target, together
+from hipplan.layout.growing import GrowingPool
 from hipplan.layout.holding import Holding
 from hipplan.layout.mempool import Threads
-from hipplan.layout.sleeping import ABLE, KEPT_WITH_ITS_RANGE, Names, keeps_memory, listed
+from hipplan.layout.pools_asleep import of_all, pool_of
 from hipplan.layout.torchpool import TorchPool
-from hipplan.layout.undo import Undone, log_failures
 from hipplan.layout.usage import Usage, regions_of
-from hipplan.program import patterns
-from hipplan.program.alterations import cannot_sleep
-from hipplan.program.sleepers import KINDS
 from hipplan.program.tags import pools_in, tag_of, tagged
-
-log = logging.getLogger("hipplan")
 
 
 class HasPools:
@@ -83,7 +74,7 @@ class HasPools:
         """Reserved, mapped and used bytes of the pools with a tag, and where the chunks of regions on the host are:
         print() shows tables, as_dict() is for JSON."""
         program = self._holding.state.program
-        usage = Usage(self._growing(region).usage for region in pools_in(program))
+        usage = Usage(pool_of(self._holding, region).usage for region in pools_in(program))
         usage.regions, usage.retained = regions_of(program), self._holding.native.spare_bytes
         return usage
 
@@ -97,20 +88,20 @@ class HasPools:
         self._holding.require_open()
         pools = self._pools_of(names)
         before = sum(pool.native.usage.mapped for pool in pools)
-        _of_all(pools, GrowingPool.trim).raise_failures()
+        of_all(pools, GrowingPool.trim).raise_failures()
         return before - sum(pool.native.usage.mapped for pool in pools)
 
     def _pools_of(self, names: str | Iterable[str] | None) -> list[GrowingPool]:
         """Raises KeyError: no pool has this name or tag."""
         program = self._holding.state.program
         if names is None:
-            return [self._growing(region) for region in pools_in(program)]
+            return [pool_of(self._holding, region) for region in pools_in(program)]
         regions: dict[str, None] = {}
         for name in (names,) if isinstance(names, str) else names:
             if not (meant := tagged(program, name)):
                 raise self._no_pool(name)
             regions |= dict.fromkeys(meant)
-        return [self._growing(region) for region in regions]
+        return [pool_of(self._holding, region) for region in regions]
 
     def _no_pool(self, name: str) -> KeyError:
         program = self._holding.state.program
@@ -119,7 +110,7 @@ class HasPools:
 
     def _pool_here(self, name: str, regions: tuple[str, ...]) -> GrowingPool:
         """The pool of a name; of several with its tag, that of PyTorch's current device."""
-        pools = [self._growing(region) for region in regions]
+        pools = [pool_of(self._holding, region) for region in regions]
         if len(pools) == 1:
             return pools[0]
         current = pools[0]._torch().cuda.current_device()
@@ -128,113 +119,3 @@ class HasPools:
             devices = ", ".join(str(pool.device) for pool in pools)
             raise ValueError(f"the tag '{name}' has pools on the devices {devices}, and device {current} is current")
         return here
-
-    def _growing(self, region: str) -> GrowingPool:
-        holding = self._holding
-        holding.require_open()
-        return holding.pools.get(holding, holding.state, holding.leases, region)
-
-    def _to_sleep(self, names: Names, to: object) -> tuple[list[GrowingPool], Names]:
-        """The pools that are awake among names, tags and patterns, and the other names."""
-        if names is ABLE:
-            regions = pools_in(self._holding.state.program) if to in POOL_TARGETS else ()
-            return self._in_state(regions, asleep=False), names
-        meant, others = self._split(listed(names))
-        return self._in_state(meant, asleep=False), others
-
-    def _to_wake(self, names: Names | None) -> tuple[list[GrowingPool], Names | None]:
-        """The pools that are asleep among names, tags and patterns, and the other names."""
-        if names is None:
-            return self._in_state([pool.region for pool in self._holding.pools], asleep=True), None
-        meant, others = self._split(listed(names))
-        return self._in_state(meant, asleep=True), others
-
-    def _in_state(self, regions: Iterable[str], *, asleep: bool) -> list[GrowingPool]:
-        pools = [self._growing(region) for region in regions]
-        return [pool for pool in pools if (pool.native.state == "asleep") == asleep]
-
-    def _split(self, names: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
-        """The regions of the pools that names, tags and patterns mean, and the names that mean something else."""
-        program = self._holding.state.program
-        pools = pools_in(program)
-        regions: dict[str, None] = {}
-        others: list[str] = []
-        for name in names:
-            meant = tagged(program, name)
-            if patterns.ANY in name:
-                meant = tuple(region for region in pools if patterns.matches(name, region))
-            regions |= dict.fromkeys(meant)
-            if not meant:
-                others.append(name)
-            elif patterns.ANY in name:
-                known = (other for other in program.resources if other.kind in KINDS and not other.inside)
-                others += [
-                    other.name for other in known
-                    if other.name not in pools and "#" not in other.name and patterns.matches(name, other.name)
-                ]  # fmt: skip
-        return [*regions], tuple(others)
-
-    @contextmanager
-    def _pools_asleep(self, names: Names, to: object) -> Iterator[Names]:
-        """Puts the pools among names to sleep, and yields the other names; they are as before if what is done inside
-        fails. Raises as Layout.sleep()."""
-        pools, others = self._to_sleep(names, to)
-        if not pools:
-            yield others
-            return
-        where = require_target(pools[0].region, to)
-        holding = self._holding
-
-        def begin(change: _core.PoolsChange) -> Undone:
-            awake = [pool for pool in pools if pool.native.state != "asleep"]  # another thread may have been quicker
-            for pool in awake:
-                if keeps_memory(holding, pool.device, pool.region):
-                    raise cannot_sleep(pool.region, *KEPT_WITH_ITS_RANGE)
-            return _of_all(awake, lambda pool: pool.begin_sleep(where, change))
-
-        with holding.pools.stopped(pools):
-            for pool in pools:
-                pool.empty_cache()
-            with holding.turn.taken(), together(holding.lock, begin):
-                yield others
-
-    @contextmanager
-    def _pools_awake(self, names: Names | None, *, retain: bool) -> Iterator[Names | None]:
-        """Wakes the pools among names, and yields the other names; they stay asleep if what is done inside fails.
-        Raises as Layout.wake()."""
-        turn = self._holding.turn
-        with turn.taken():
-            pools, others = self._to_wake(names)
-        for pool in pools:
-            pool.empty_cache()  # what died meanwhile is not restored
-
-        def begin(change: _core.PoolsChange) -> Undone:
-            asleep = [pool for pool in pools if pool.native.state == "asleep"]  # another thread may have been quicker
-            return _of_all(asleep, lambda pool: pool.begin_wake(change))
-
-        with turn.taken(), together(self._holding.lock, begin, retain=retain):
-            yield others
-
-    @contextmanager
-    def _pools_emptied(self, force: bool) -> Iterator[None]:
-        """While entered, no pool gives out anything, and none has memory but that of tensors. For close()."""
-        pools = [*self._holding.pools]
-        with self._holding.pools.stopped(pools, force=force):
-            for pool in pools:
-                try:
-                    log_failures(pool.trim())
-                except ApplyError as error:  # the device is lost: close() reports that, too
-                    log.error("%s", error)
-            yield
-
-
-def _of_all(pools: Iterable[GrowingPool], act: Callable[[GrowingPool], Undone]) -> Undone:
-    """What an act on one pool after the other could not free. Where one raises, that of those before it is logged."""
-    undone = Undone(0)
-    try:
-        for pool in pools:
-            undone = undone.and_then(act(pool))
-    except BaseException:
-        log_failures(undone)
-        raise
-    return undone

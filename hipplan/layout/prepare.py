@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
+from functools import partial
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, MachineError
@@ -11,9 +12,10 @@ from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import bare_uuid
+from hipplan.layout.holding import LayoutAgreement
 from hipplan.layout.verify import native_rows
+from hipplan.lowering.compiler import alone, lowered_change
 from hipplan.lowering.compiler import compile as compile_plan
-from hipplan.lowering.compiler import lowered_change
 from hipplan.lowering.lowered import lowered
 from hipplan.machines.discover import current_device, discover
 from hipplan.machines.machine import Machine
@@ -50,9 +52,9 @@ def prepare(
     return _ready(compile_plan(plan, _with_in_use(_measured(plan, chosen, current), beside), current, sizes))
 
 
-def with_others(program: Program, meet: Callable[[Program], Program]) -> Program:
-    """The program that also maps memory of other ranks, which meet() adds. Raises MachineError, and as meet()."""
-    whole = meet(program)
+def with_others(program: Program, group: LayoutAgreement, runtime: _core.Runtime) -> Program:
+    """The program that also maps memory of other ranks. Raises GroupError, MachineError."""
+    whole = group.meet(program, runtime)
     return _ready(whole) if program.shared else program
 
 
@@ -71,16 +73,17 @@ def prepare_change(
     plan: LoadedPlan,
     runtime: _core.Runtime,
     renewed: Set[str],
-    meet: Callable[[Program], Program] = lambda program: program,
+    group: LayoutAgreement | None = None,
     before: Program | None = None,
 ) -> Difference:
-    """The change from a live program to a plan. meet: adds memory of other ranks. before: the lowered form of the
-    program; default: as an apply makes it.
+    """The change from a live program to a plan. group: the ranks whose memory is mapped, too. before: the lowered form
+    of the program; default: as an apply makes it.
 
     Raises MachineError, RuntimeUnavailable.
     """
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
+    meet = alone if group is None else partial(group.meet, runtime=runtime, old=old)
     change = lowered_change(old, plan, machine, renewed, meet, before)
     make_room(change.lowered.old.descriptors + change.lowered.new.descriptors)
     return change.planned

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from hipplan.errors import ApplyError, GroupInDoubt
 from hipplan.layout.signals_wait import signals_wait
-from hipplan.lowering.lowered import Lowering, lower
 from hipplan.program.difference import Difference
 from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
 
@@ -42,28 +41,6 @@ class Together(Protocol):
     def vote(self, deliver: Callable[[], None]) -> BaseException | None:
         """Returns when all ranks commit. An exception means roll back, except GroupInDoubt: then the change stays
         undecided. deliver: runs the handlers of delayed signals; an exception that came too late is returned."""
-
-
-class Running(Protocol):
-    """A transaction."""
-
-    def run(self) -> None:
-        """Raises PlacesTaken after rolling back."""
-
-
-AnyRunning = TypeVar("AnyRunning", bound=Running)
-
-
-def carried_out(change: Lowering, make: Callable[[Lowering], AnyRunning], ranks: Together | None) -> AnyRunning:
-    """Runs a transaction; repeats it with other addresses while the shared ones are not free. Raises as run()."""
-    while True:
-        transaction = make(change)
-        try:
-            transaction.run()
-            return transaction
-        except PlacesTaken:
-            assert ranks is not None
-            change = lower(ranks.elsewhere(change.planned), change.lowered.old)
 
 
 def in_order(

@@ -16,12 +16,13 @@ from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, BYTE
 from hipplan.files.tensorfiles import Files
 from hipplan.layout import arrays
+from hipplan.layout.engine import carry_out
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import Callbacks, Mover
 from hipplan.layout.options import OnBytes
 from hipplan.layout.streams import Stream
 from hipplan.layout.transfer import Transfer
-from hipplan.layout.update import make_lanes
+from hipplan.layout.verbs import AddLanes
 from hipplan.plain import number
 from hipplan.program import contents
 from hipplan.program.alterations import refuse
@@ -142,7 +143,7 @@ class Moves:
         holding = self._holding
         there = contents.lanes_of(holding.state.program)
         if any(size > there.get(device, 0) for device, size in staging.items()):
-            make_lanes(holding, staging)
+            carry_out(holding, AddLanes(staging))
         self._leases += [_core.Lease(holding.piece(contents.staging_name(device))) for device in staging]
         return Mover(holding.state, files, self._on_bytes, self._callbacks)
 

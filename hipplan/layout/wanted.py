@@ -11,7 +11,7 @@ from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.layout.bound import bindings_for, rebound
 from hipplan.layout.prepare import prepare_change
 from hipplan.layout.state import State
-from hipplan.layout.update import Meet
+from hipplan.layout.verbs import Group
 from hipplan.program.difference import Difference
 from hipplan.program.reviewed import Reviewed, is_reviewed, read
 
@@ -42,7 +42,7 @@ class WantedPlan:
             self._folder, self._reviewed = path.parent, read(path)
             self.lose = self._reviewed.lose
 
-    def change(self, state: State, meet: Meet) -> Difference:
+    def change(self, state: State, group: Group) -> Difference:
         """The change from a state of the layout. Raises PlanError, MachineError, ApplyError (HP425)."""
         reviewed = self._reviewed
         if reviewed is None:
@@ -51,7 +51,7 @@ class WantedPlan:
             reviewed.require_start(state.program)
             plan = reviewed.load(self._folder)
         passed = bindings_for(plan, self._bind)
-        change = prepare_change(state.program, plan, state.runtime, rebound(state, passed), meet, state.lowered)
+        change = prepare_change(state.program, plan, state.runtime, rebound(state, passed), group, state.lowered)
         if reviewed is not None:
             reviewed.require_end(change)
         return change

@@ -22,6 +22,11 @@ from hipplan.program.program import Program
 Meet = Callable[[Program], Program]
 
 
+def alone(program: Program) -> Program:
+    """The program of a rank that maps no memory of others."""
+    return program
+
+
 def compile(  # noqa: A001
     plan: LoadedPlan | PlanSource,
     machine: Machine | str | os.PathLike[str],
@@ -44,7 +49,7 @@ def compile_change(
     plan: LoadedPlan,
     machine: Machine,
     renewed: Set[str] = frozenset(),
-    meet: Meet = lambda program: program,
+    meet: Meet = alone,
     before: Program | None = None,
 ) -> Difference:
     """The change from a program to a plan. The machine's `in_use` must not count the memory of the program.

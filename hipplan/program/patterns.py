@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hipplan.errors import suggest_or_list
+from hipplan.plain import called
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
 
 ANY = "*"
+Names = str | Iterable[str]
+
+
+def listed(names: Names) -> tuple[str, ...]:
+    """One name or several. Raises TypeError."""
+    if not isinstance(names, Iterable):
+        raise TypeError(f"expected one name or several, not {called(names)}")
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
+        if not isinstance(name, str):
+            raise TypeError(f"a name is text, not {called(name)}")
+    return wanted
 
 
 def matches(pattern: str, name: str) -> bool:

@@ -18,6 +18,8 @@ Units = Mapping[str, Sequence[str]]
 """A name that the caller passed -> its allocations."""
 
 KINDS = ("region", "reservation", "mapping", "allocation")
+ABLE: patterns.Names = ("*",)
+"""This very object stands for everything that can sleep; the pattern refuses if anything cannot."""
 _WITH_THEIR_ADDRESSES = {
     "device": "memory of hipMalloc is freed only together with its addresses",
     "managed": "memory of hipMallocManaged is freed only together with its addresses",

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from hipplan.api import apply
 from hipplan.errors import HipplanError
 from hipplan.layout.layout import Layout
-from hipplan.layout.sleeping import asked
+from hipplan.layout.pools_asleep import pools_asleep
+from hipplan.layout.questions import asked
 from hipplan.machines.runtimes import choose
 from hipplan.program.alterations import refuse_asleep
 from hipplan.program.backups import DROP, HOST
@@ -106,7 +107,7 @@ class Pools:
             return
         with self._lock, self._named(layout):
             kept, dropped = (self._of(layout, tag, kept=kept, asleep=False) for kept in (True, False))
-            with layout._pools_asleep(kept, HOST):
+            with pools_asleep(layout._holding, kept, HOST):
                 layout.sleep(dropped, to=DROP)
 
     def resume(self, tag: str | None, *, retain: bool) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from hipplan.errors import RuntimeUnavailable
 from hipplan.language.loader import load
+from hipplan.layout.engine import carry_out
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.layout.state import State
-from hipplan.layout.update import change
+from hipplan.layout.verbs import Group, Update
 from hipplan.lowering.compiler import compile_change
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
@@ -125,19 +126,25 @@ OWNED = SEALED.format(size="4MiB", seal="false", access=OWNERS, rows=4096)
 Act = Callable[[Layout], Any]
 
 
-def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
-    """layout.update(), with the machine measured before; the change to the program is compiled once."""
-    loaded, machine = load(source), discover(choose("sim"))
-    ways: list[Difference] = []
+class Compiled:
+    """A plan, compiled once for each program that it is the change from, on a machine that was measured before."""
 
-    def find_change(state: State, _: object) -> Difference:
-        for known in ways:
+    def __init__(self, source: Any) -> None:
+        self._plan, self._machine = load(source), discover(choose("sim"))
+        self._changes: list[Difference] = []
+
+    def change(self, state: State, group: Group) -> Difference:
+        for known in self._changes:
             if known.old is state.program:
                 return known
-        ways.append(compile_change(state.program, loaded, machine))
-        return ways[-1]
+        self._changes.append(compile_change(state.program, self._plan, self._machine))
+        return self._changes[-1]
 
-    return lambda layout: change(layout._holding, "", find_change, options=Options(bind=bind))
+
+def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
+    """layout.update(), with the machine measured before; the change to the program is compiled once."""
+    wanted = Update(Compiled(source))
+    return lambda layout: carry_out(layout._holding, wanted, Options(bind=bind, lose="*"))
 
 
 ACTS: dict[str, tuple[str, Callable[[], Act]]] = {

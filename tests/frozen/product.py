@@ -14,13 +14,14 @@ from hipplan.cli import apply as apply_command
 from hipplan.cli.main import run as command
 from hipplan.files import strict_json
 from hipplan.language.loader import LoadedPlan
+from hipplan.layout.engine import carry_out
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.layout.state import State
 from hipplan.layout.undo import wait_until_freed
-from hipplan.layout.update import change
+from hipplan.layout.verbs import Group, Update
 from hipplan.lowering.compiler import compile_change
 from hipplan.machines import runtimes
 from hipplan.machines.discover import discover
@@ -70,15 +71,21 @@ def updated(layout: Layout, plan: LoadedPlan, bind: Bind, lose: Any) -> Differen
 
 def updater(plan: LoadedPlan, machine: Machine, bind: Bind) -> Callable[[Layout], Difference]:
     """Updates layouts of one program again and again, without measuring the machine each time."""
-    measured = discover(runtimes.choose("sim", machine))
-    ways: list[Difference] = []
+    wanted = Update(_Compiled(plan, discover(runtimes.choose("sim", machine))))
+    return lambda layout: carry_out(layout._holding, wanted, Options(bind=needed(plan, bind), lose="*"))
 
-    def find_change(state: State, _: object) -> Difference:
-        if not ways or ways[0].old is not state.program:
-            ways[:] = [compile_change(state.program, plan, measured, before=state.lowered)]
-        return ways[0]
 
-    return lambda layout: change(layout._holding, "", find_change, options=Options(bind=needed(plan, bind)))
+class _Compiled:
+    """A plan as an update wants it, compiled once for the program that it is the change from."""
+
+    def __init__(self, plan: LoadedPlan, machine: Machine) -> None:
+        self._plan, self._machine = plan, machine
+        self._changes: list[Difference] = []
+
+    def change(self, state: State, group: Group) -> Difference:
+        if not self._changes or self._changes[0].old is not state.program:
+            self._changes = [compile_change(state.program, self._plan, self._machine, before=state.lowered)]
+        return self._changes[0]
 
 
 def settle() -> None:

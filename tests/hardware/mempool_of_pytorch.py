@@ -48,6 +48,7 @@ def run_one(file: Path, name: str, runtime: str) -> int:
     import torch
 
     import hipplan
+    from hipplan.layout.pools_asleep import pool_of
 
     cases = tests_in(file)
     if not runtime:
@@ -56,7 +57,7 @@ def run_one(file: Path, name: str, runtime: str) -> int:
     with hipplan.apply(PLAN, runtime=runtime) as layout:
         with layout.torch_pool("pool"):
             pass
-        allocator = layout._growing("pool")._allocator
+        allocator = pool_of(layout._holding, "pool")._allocator
         usual = torch.cuda.MemPool
 
         class MemPool(usual):  # type: ignore[misc, valid-type]

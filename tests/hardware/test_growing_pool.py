@@ -14,6 +14,7 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse
+from hipplan.layout.pools_asleep import pool_of
 from tests.descriptors import descriptors
 from tests.hardware.machine import MIB, Machine
 
@@ -118,7 +119,7 @@ def test_tensors_live_through_sleep_and_graphs_replay(torch: Any, layout: Any) -
 
 def test_a_capture_survives_what_the_pool_does(torch: Any, layout: Any) -> None:
     """A free that waited for the device would end it."""
-    pool = layout._growing("weights")
+    pool = pool_of(layout._holding, "weights")
     exports, number = ctypes.CDLL(_core.__file__), f"{pool.native.slot:03x}"
     malloc, free = exports[f"hipplan_chunks_malloc_{number}"], exports[f"hipplan_chunks_free_{number}"]
     malloc.restype = ctypes.c_void_p

@@ -18,6 +18,7 @@ import hipplan
 from hipplan.cli.main import run
 from hipplan.errors import ApplyError, HeldError
 from hipplan.holders import names, requests
+from hipplan.layout.verbs import VERBS
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
 
@@ -119,14 +120,17 @@ def test_all_processes_see_what_an_attached_process_writes(held: Held, sim: Simu
 def test_an_attached_layout_refuses_changes_of_its_memory(held: Held, sim: Simulator) -> None:
     held("--access", "rw")
     with hipplan.attach("w", access="rw") as layout:
-        for change in (
-            lambda: layout.grow("model", by="2MiB"),
-            lambda: layout.shrink("model", by="2MiB"),
-            lambda: layout.remap("model"),
-            lambda: layout.remap("model", part="..2MiB"),
-            lambda: layout.sleep("model"),
-            lambda: layout.update({"hipplan": 1, "devices": {"gpu": {"count": 1}}}),
-        ):
+        changes = {
+            "grow": lambda: layout.grow("model", by="2MiB"),
+            "shrink": lambda: layout.shrink("model", by="2MiB"),
+            "remap": lambda: layout.remap("model"),
+            "remap of a part": lambda: layout.remap("model", part="..2MiB"),
+            "sleep": lambda: layout.sleep("model"),
+            "wake": lambda: layout.wake(),
+            "update": lambda: layout.update({"hipplan": 1, "devices": {"gpu": {"count": 1}}}),
+        }
+        assert changes.keys() > {verb.call for verb in VERBS.values() if not verb.if_attached}
+        for change in changes.values():
             with pytest.raises(ApplyError) as caught:
                 change()
             assert code(caught) == "HP420"

@@ -7,6 +7,7 @@ import ctypes
 from hipplan import _core
 from hipplan.layout.growing import GrowingPool
 from hipplan.layout.layout import Layout
+from hipplan.layout.pools_asleep import pool_of
 from tests.conftest import Simulator
 
 EXPORTS = ctypes.CDLL(_core.__file__)
@@ -17,7 +18,7 @@ class Allocator:
     """malloc and free of one pool. With the simulator, a block that is freed is first filled with poison."""
 
     def __init__(self, layout: Layout, region: str, sim: Simulator | None = None) -> None:
-        self.pool: GrowingPool = layout._growing(region)
+        self.pool: GrowingPool = pool_of(layout._holding, region)
         self.device = self.pool.device
         self._sim = sim
         self._sizes: dict[int, int] = {}

@@ -12,9 +12,10 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse
+from hipplan.layout.engine import carry_out
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
-from hipplan.layout.update import change
+from hipplan.layout.verbs import Grow
 from hipplan.program import resize
 from hipplan.program.difference import difference
 from tests.conftest import Simulator
@@ -185,13 +186,9 @@ def test_a_closed_layout_does_not_change(sim: Simulator) -> None:
 
 def test_a_change_cannot_begin_inside_of_a_change(sim: Simulator) -> None:
     with hipplan.apply(plan("4MiB"), runtime="sim") as layout:
-
-        def find_change(state: Any, _: Any) -> Any:
-            return difference(state.program, resize.grown(state.program, "cache", by=1))
-
         with pytest.raises(ApplyError, match="being changed already"):
             options = Options(on_step=lambda number, step: layout.grow("cache", by=1))  # type: ignore[arg-type,return-value]
-            change(layout._holding, "", find_change, options=options)
+            carry_out(layout._holding, Grow("cache", by=1, to=None), options)
         assert layout["cache"].size == 4 * MIB
         layout.grow("cache", by=1)
 
