@@ -121,7 +121,7 @@ class ResolvedRegion(NamedTuple):
     name: str
     spec: Region
     devices: tuple[str, ...]
-    """The devices that hold its memory, in order. Parts of it may have moved to others (PlacedRegion.holders)."""
+    """The devices that hold its memory, in order. Parts of it may have moved to others (PlacedRegion.devices)."""
     access: dict[str, str]
     """The access of a mapping: what each device may do with other devices' memory."""
     path: Path

@@ -85,8 +85,8 @@ def regions_of(program: Program) -> tuple[RegionUsage, ...]:
     """Of a program."""
     out = []
     for name, placed in program.regions.items():
-        if placed.region.spec.overflow or any(map(is_host, placed.holders)):
-            sums = dict.fromkeys(placed.holders, 0)
+        if placed.region.spec.overflow or any(map(is_host, placed.devices)):
+            sums = dict.fromkeys(placed.devices, 0)
             for device, size in placed.chunks:
                 sums[device] += size
             out.append(RegionUsage(name, tuple(device for device, _ in placed.chunks), sums))

@@ -1,10 +1,12 @@
-"""Values that are computed from an object once, and forgotten with it."""
+"""Values that are computed from an object once, and forgotten with it: beside the object (Memo), or in its cached
+properties, which whoever makes it may know already (keep)."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Set
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
 
 Of = TypeVar("Of")
 Value = TypeVar("Value")
@@ -28,3 +30,17 @@ class Memo(Generic[Of, Value]):
                 return value
             self._values[number] = weakref.ref(of, lambda _: self._values.pop(number, None)), value
         return value
+
+
+def keep(of: object, **known: Any) -> None:
+    """Gives a new object values of its cached properties, as the first access to each would. Its fields stay as they
+    are: a name that is no cached property is a mistake (TypeError)."""
+    for name in known:
+        if not isinstance(getattr(type(of), name, None), cached_property):
+            raise TypeError(f"{type(of).__name__}.{name} is no cached property")
+    of.__dict__.update(known)
+
+
+def kept(of: object) -> Set[str]:
+    """What an object has in its own namespace: its fields, and those of its cached properties that were computed."""
+    return of.__dict__.keys()

@@ -31,6 +31,7 @@ from hipplan.program.facts import (
 )
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
+from hipplan.program.memo import keep, kept
 from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.runs import alike, with_rights
@@ -48,6 +49,27 @@ _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
 """Facts about all steps that every change needs."""
 _FACTS = (*_ALWAYS, "range_sizes", "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
+
+
+def _no_program() -> None:
+    """As a reference to a program that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What a program was made from, so that the change between the two need not be searched for."""
+
+    before: Callable[[], Program | None]
+    """The program before, while it is alive."""
+    is_resized: bool = False
+    """It has other steps at its end, or lacks some."""
+    gone: tuple[Step, ...] = ()
+    """The steps that it lacks, in their order."""
+    given: tuple[str, ...] | None = None
+    """The mappings that only got other rights, in the order of their steps."""
+
+
+_UNKNOWN = _Origin(_no_program)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -237,7 +259,7 @@ class Program(InNotebooks):
         """
         new = replace(self, steps=Series(self.steps).with_more(more), regions=regions)
         made = {step.name: step for step in more if step.makes}
-        vars(new)["_before"] = weakref.ref(self)
+        keep(new, _origin=_Origin(weakref.ref(self), is_resized=True))
         new._carry_on(
             self,
             makers=lambda: Layered(self.makers).with_more(made),
@@ -259,8 +281,7 @@ class Program(InNotebooks):
         steps = Series(self.steps).without(numbers)
         new = replace(self, steps=steps, regions=regions, sealed=sealed)
         made = [step.name for step in gone if step.makes]
-        vars(new)["_before"] = weakref.ref(self)
-        vars(new)["_gone"] = gone
+        keep(new, _origin=_Origin(weakref.ref(self), is_resized=True, gone=gone))
         at_the_end = numbers[0] == len(steps)
         new._carry_on(
             self,
@@ -296,33 +317,35 @@ class Program(InNotebooks):
         program. As grown(), it costs what it changes."""
         numbered = {self.numbers[number_key(step)]: step for step in other}
         new = replace(self, steps=with_rights(self.steps, numbered), **fields)
-        vars(new)["_given"] = weakref.ref(self), tuple(numbered[number].name for number in sorted(numbered))
+        given = tuple(numbered[number].name for number in sorted(numbered))
+        keep(new, _origin=_Origin(weakref.ref(self), given=given))
         new._carry_on(self, rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}))
         return new
 
     def given_since(self, other: Program) -> tuple[str, ...] | None:
         """The mappings with other rights, if regiven() of that program has made this one; else None."""
-        before, names = vars(self).get("_given", (None, ()))
-        return names if before is not None and before() is other else None
+        return self._origin.given if self._origin.before() is other else None
 
     def _carry_on(self, before: Program, **made: Callable[[], Any]) -> None:
         """Take over what is known of the program before: the facts that every change needs, and others which that one
         has. made: makes those that differ."""
-        known = vars(before).keys() | _ALWAYS
-        for name in _FACTS:
-            if name in known:
-                vars(self)[name] = made[name]() if name in made else getattr(before, name)
+        known = kept(before) | _ALWAYS
+        facts = [name for name in _FACTS if name in known]
+        keep(self, **{name: made[name]() if name in made else getattr(before, name) for name in facts})
 
     def comes_from(self, other: Program) -> bool:
         """Whether grown() or shrunk() of that program has made this one."""
-        before = vars(self).get("_before")
-        return before is not None and before() is other
+        return self._origin.is_resized and self._origin.before() is other
 
     @property
     def gone(self) -> tuple[Step, ...]:
         """The steps that shrunk() left out, in their order, if it has made this program."""
-        gone: tuple[Step, ...] = vars(self).get("_gone", ())
-        return gone
+        return self._origin.gone
+
+    @cached_property
+    def _origin(self) -> _Origin:
+        """What it was made from, where one of the four above has made it."""
+        return _UNKNOWN
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:

@@ -22,6 +22,7 @@ from hipplan.language.model import Attached, Tensor
 from hipplan.language.objects import Objects, ResolvedRegion
 from hipplan.plain import shown_number
 from hipplan.program.chunks import Chunks, chunks_in, parts_for, with_chunk
+from hipplan.program.memo import keep, kept
 from hipplan.program.on_demand import Repeated
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series, counted, segments
@@ -82,7 +83,7 @@ class PlacedRegion:
         return sum(many * size for (_, size), many in counted(self.chunks))
 
     @cached_property
-    def holders(self) -> tuple[str, ...]:
+    def devices(self) -> tuple[str, ...]:
         """The region's devices, to which new memory is added, then those that parts of it have moved to."""
         return tuple(dict.fromkeys(chain(self.region.devices, (device for (device, _), _ in counted(self.chunks)))))
 
@@ -113,7 +114,7 @@ class PlacedRegion:
 
     def chunk_of_each_device(self) -> dict[str, int]:
         """Device -> the number of one of its chunks."""
-        if len(self.holders) == 1 and self.chunks:
+        if len(self.devices) == 1 and self.chunks:
             return {self.chunks[0][0]: 0}
         numbers, first = dict.fromkeys((device for (device, _), _ in counted(self.chunks)), 0), 0
         for part in segments(self.chunks):
@@ -191,7 +192,7 @@ class PlacedRegion:
 
     def _held(self, start: int, size: int) -> tuple[tuple[str, int], ...]:
         """(device, bytes) of a range, if there is more than one device."""
-        if len(self.holders) == 1:
+        if len(self.devices) == 1:
             return ()
         held: dict[str, int] = {}
         begins = bisect_right(self._parts, start, key=itemgetter(2))  # there may be thousands of parts and of tensors
@@ -262,9 +263,9 @@ def resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | Non
             tensor = replace(tensor, shape=shape, size=size)
         tensors.append(tensor)
     made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
-    vars(made)["mapped"] = mapped  # as if it were computed already
-    if not elsewhere and "holders" in vars(region) and (more or len(region.holders) == len(region.region.devices)):
-        vars(made)["holders"] = region.holders
+    keep(made, mapped=mapped)
+    if not elsewhere and "devices" in kept(region) and (more or len(region.devices) == len(region.region.devices)):
+        keep(made, devices=region.devices)
     return made
 
 
@@ -272,7 +273,7 @@ def moved(region: PlacedRegion, numbers: Iterable[int], device: str) -> PlacedRe
     """The same region with the chunks of these numbers on another device."""
     chunks = Series(region.chunks)
     made = replace(region, chunks=chunks.with_changed({number: (device, chunks[number][1]) for number in numbers}))
-    vars(made)["mapped"] = region.mapped
+    keep(made, mapped=region.mapped)
     return made
 
 

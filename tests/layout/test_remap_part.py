@@ -489,7 +489,7 @@ def test_what_is_carried_on_is_what_is_found_out_again(seed: int, sim: Simulator
             again = written.read(written.write(program))
             for fact in ("makers", "rights", "owners", "taken", "range_sizes", "numbers", "bindings", "contents"):
                 assert getattr(program, fact) == getattr(again, fact), fact
-            assert program.regions["cache"].holders == again.regions["cache"].holders
+            assert program.regions["cache"].devices == again.regions["cache"].devices
             assert layout["cache"].resource == next(r for r in again.resources if r.name == "cache")
             assert layout.drift() == []
     assert sim.alive() == set()

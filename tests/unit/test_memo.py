@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import cached_property
+
+import pytest
 
 import hipplan
 from hipplan.lowering.lowered import lowered
-from hipplan.program.memo import Memo
+from hipplan.program.memo import Memo, keep, kept
 
 IN_PIECES = """
 hipplan: 1
@@ -62,3 +65,22 @@ def test_a_program_that_was_lowered_is_freed() -> None:
     del program
     gc.collect()
     assert alive() is None
+
+
+class Seen:
+    @cached_property
+    def squares(self) -> list[int]:
+        raise AssertionError("it was known")
+
+
+def test_what_is_known_of_an_object_is_not_computed() -> None:
+    seen = Seen()
+    assert not kept(seen)
+    keep(seen, squares=[1, 4])
+    assert seen.squares == [1, 4]
+    assert kept(seen) == {"squares"}
+
+
+def test_only_a_cached_property_is_kept() -> None:
+    with pytest.raises(TypeError, match=r"Seen\.cubes is no cached property"):
+        keep(Seen(), cubes=[1, 8])
