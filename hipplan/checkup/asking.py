@@ -45,10 +45,10 @@ class Asking:
     """What all parts have in common."""
 
     runtime: str
-    """As of choose(); empty: the default one."""
+    """Its name or path, as choose() takes it; empty: the default one."""
     memory: int
     ends: float
-    """Of time.monotonic(): when nothing more is asked."""
+    """When nothing more is asked, by time.monotonic()."""
     release: Release | None = None
     """None: not known yet."""
 

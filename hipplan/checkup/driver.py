@@ -168,5 +168,5 @@ class Driver:
 
 
 def properties(ordinal: int = 0, *, location: int = DEVICE, handle_type: int = 0) -> Properties:
-    """Of pinned memory."""
+    """The properties of pinned memory."""
     return Properties(type=1, handle_type=handle_type, location=Location(location, ordinal))

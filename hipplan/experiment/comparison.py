@@ -29,7 +29,7 @@ class Moved:
     ratio: float | None
     """b / a; None if a is 0 and b is not."""
     interval: Interval | None
-    """Of the ratio, with 95 %, by resampling; None below six repetitions of either."""
+    """The interval of the ratio, with 95 %, by resampling; None below six repetitions of either."""
 
     def moved(self, tolerance: float) -> bool:
         """Whether the ratio is further from 1 than the tolerance, and 1 is outside of its interval, if it has one."""
@@ -69,7 +69,7 @@ def _moved(a: Sample, b: Sample) -> Moved:
 
 
 def _interval(a: Sample, b: Sample) -> Interval | None:
-    """Of the ratio of medians: both are resampled, always with the same seed, so that a report can be made again."""
+    """The interval of the ratio of medians: both are resampled, with one seed, so that a report can be made again."""
     if a.interval is None or b.interval is None or min(map(abs, a.values)) == 0:
         return None
     numpy: Any = import_module("numpy")

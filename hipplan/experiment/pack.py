@@ -36,7 +36,7 @@ class Packed:
     files: list[str] = field(default_factory=list)
     """Relative to the folder."""
     left_out: list[str] = field(default_factory=list)
-    """Of files that are too large, or not there: which, and why."""
+    """Files that are not in it, because they are too large or not there, and why."""
 
 
 def pack(document: Document, results: str, machine: Machine, folder: Path) -> Packed:

@@ -21,7 +21,7 @@ LEGEND_MAX = 24
 _PAIR = re.compile(r"((?:plain )?\w+) (.+) > (.+)")
 _DEVICE = re.compile(r"[A-Za-z_]\w*\.\d+|host|-?\d+")
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-"""Of a number, whatever the color below it."""
+"""The box behind a number, whatever the color below it."""
 _SETTINGS = {"svg.hashsalt": "hipplan", "svg.fonttype": "none", "figure.autolayout": True}
 
 

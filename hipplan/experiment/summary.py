@@ -47,7 +47,7 @@ class FailedCell:
     repetitions: int
     """All of the cell's, the failed ones among them."""
     error: str
-    """Of the first that failed."""
+    """The error of the first that failed."""
 
 
 def failures_of(lines: Iterable[Line]) -> list[FailedCell]:

@@ -187,7 +187,7 @@ class _HostCopy(_core.Window):
 
 
 class GrowingPools:
-    """Those of a layout, by region; made when they are first used."""
+    """The pools of a layout, by region; made when they are first used."""
 
     def __init__(self) -> None:
         self._made: dict[str, GrowingPool] = {}

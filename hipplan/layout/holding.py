@@ -46,7 +46,7 @@ class LayoutAgreement(Together, Protocol):
         """Waits until all ranks have compiled their programs."""
 
     def meet(self, program: Program, runtime: _core.Runtime, old: Program | None = None) -> Program:
-        """As plans(); returns the program that also maps memory of other ranks. old: the layout's program."""
+        """Waits as plans() does; returns the program that also maps other ranks' memory. old: the layout's program."""
 
 
 class AgreeingRanks(Protocol):
@@ -56,13 +56,13 @@ class AgreeingRanks(Protocol):
         """An agreement that reports exceptions raised within it to its ranks."""
 
     def lost(self) -> dict[int, str]:
-        """Of Layout.lost."""
+        """Returns what Layout.lost returns."""
 
     def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
         """Notifies the others that the layout is closed. Returns the ranks that still hold theirs after so long."""
 
     def barrier(self, timeout_s: float | None = None) -> None:
-        """Of Layout.barrier()."""
+        """Waits as Layout.barrier() does."""
 
 
 class LayoutHolder(Protocol):
@@ -72,7 +72,7 @@ class LayoutHolder(Protocol):
     def name(self) -> str: ...
 
     def lost(self) -> str:
-        """Of Layout.lost; empty while it keeps what the layout maps."""
+        """Returns how the holder was lost, for Layout.lost; empty while it keeps what the layout maps."""
 
     def why_read_only(self, mapping: str, range_: str) -> tuple[str, str] | None:
         """Why this process may not write a mapping of a range, and what to do; None if attaching is not why."""
@@ -86,7 +86,7 @@ os.register_at_fork(after_in_child=_known.clear)
 
 
 def live() -> list[Holding]:
-    """Those of this process that are not closed."""
+    """The layouts of this process that are not closed."""
     known = (reference() for reference in _known.valuerefs())  # a copy: other threads may make more
     return [holding for holding in known if holding is not None and not holding.native.closed]
 

@@ -74,7 +74,7 @@ class Mover:
                 self._compare(sums, is_file=True)
 
     def begin(self, step: Fill | Copy | LoadFiles, stream: int, ordinal: int) -> _core.Background:
-        """As do(), on threads, after the work that is in a stream now."""
+        """Does what do() does, on threads, after the work that is in a stream now."""
         self._take(step)
         filler, self._filler = self.filler, None
         return _core.Background(self._state.runtime, filler, ordinal, stream)

@@ -25,7 +25,7 @@ class OfRank:
         self._rank = rank
 
     def __getitem__(self, name: str) -> Piece:
-        """As layout[name]. KeyError: the rank shares no object of this name."""
+        """Returns a Piece, as layout[name] does. KeyError: the rank shares no object of this name."""
         here = self._names().get(name)
         if here is None:
             known = suggest_or_list(name, self._names())

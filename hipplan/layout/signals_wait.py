@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 _END = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-"""Those that end a process which does not handle them."""
+"""Signals that end a process which does not handle them."""
 # Python 3.10 has no name for signal 16, which it counts as valid.
 _NAMED = {number for number in signal.valid_signals() if isinstance(number, signal.Signals)}
 _SIGNALS = {number for number in _NAMED if number < signal.SIGRTMIN} - {signal.SIGKILL, signal.SIGSTOP}

@@ -22,7 +22,7 @@ class State:
     """A program and its native objects, by name. IndexError for objects released since."""
 
     program: Program
-    """As planned: what people, locks and other processes read."""
+    """The program as planned: what people, locks and other processes read."""
     lowered: Program
     """What native code has: the same, or the program in the pieces that this release of HIP needs (lowering)."""
     runtime: _core.Runtime
@@ -32,7 +32,7 @@ class State:
     bindings: Mapping[str, Any] = field(default_factory=dict)
     """What the caller passed for the program, by name; kept alive while it is used."""
     copies: Copies = field(default_factory=Copies)
-    """Of sleeping bytes."""
+    """The copies of sleeping bytes."""
 
     @cached_property
     def resources(self) -> dict[str, Resource]:

@@ -62,7 +62,7 @@ def in_order(
 def memory_of_others(
     ranks: Together, imports: Sequence[ImportAllocation], share: Callable[[str], int]
 ) -> Iterator[Mapping[str, int]]:
-    """As Together.exchange(); closes the descriptors."""
+    """Exchanges memory as Together.exchange() does; closes the descriptors."""
     came = ranks.exchange(imports, share)
     try:
         yield came

@@ -85,7 +85,7 @@ class Transfer:
         self._result()
 
     def __await__(self) -> Generator[Any, None, None]:
-        """As wait(), for asyncio: other tasks run meanwhile."""
+        """Waits as wait() does, for asyncio: other tasks run meanwhile."""
         import asyncio  # slow to import, but a caller that awaits has imported it already
 
         pause_s = _FIRST_PAUSE_S

@@ -14,7 +14,7 @@ from hipplan.units import format_size
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """Of one pool. All sizes are bytes."""
+    """The usage of one pool. All sizes are bytes."""
 
     region: str
     tag: str
@@ -36,7 +36,7 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class RegionUsage:
-    """Of a region that is on the host in part, or that may be."""
+    """The usage of a region that is on the host in part, or that may be."""
 
     region: str
     chunks: tuple[str, ...]
@@ -82,7 +82,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def regions_of(program: Program) -> tuple[RegionUsage, ...]:
-    """Of a program."""
+    """The usage of a program's regions that are on the host in part, or may be."""
     out = []
     for name, placed in program.regions.items():
         if placed.region.spec.overflow or any(map(is_host, placed.devices)):

@@ -58,7 +58,7 @@ class Grow:
     by: Size | None
     to: Size | None
     free: Mapping[str, int] | None = None
-    """Of regions that overflow to the host: bytes that their devices have."""
+    """Bytes that the devices have, where a region overflows to the host."""
 
 
 @dataclass(frozen=True, slots=True)

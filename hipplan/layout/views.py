@@ -88,7 +88,7 @@ class Piece(_core.Window, InNotebooks):
 
     @property
     def dtype(self) -> DType:
-        """Of its elements; equal to hipplan's name for it: piece.dtype == "f32"."""
+        """The type of its elements; equal to hipplan's name for it: piece.dtype == "f32"."""
         return self._dtype
 
     @property

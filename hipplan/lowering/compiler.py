@@ -65,7 +65,7 @@ def compile_change(
 def lowered_change(
     old: Program, plan: LoadedPlan, machine: Machine, renewed: Set[str], meet: Meet, before: Program | None
 ) -> Lowering:
-    """As compile_change(), with what the driver is asked for."""
+    """The change of compile_change(), with what the driver is asked for."""
     change = lower(planned_change(old, plan, machine, renewed, meet), lowered(old) if before is None else before)
     findings = Findings()
     peak.check(change.lowered, machine, findings)

@@ -20,7 +20,7 @@ class Figure:
     what: str
     """copy, latency, prefetch, first_touch, map or unmap."""
     name: str
-    """Of which objects: "a > b" for a copy from a to b."""
+    """The objects: "a > b" for a copy from a to b."""
     unit: str
     """GB/s: 10^9 bytes a second, where each byte that is moved counts once. us: microseconds."""
     value: float

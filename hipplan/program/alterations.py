@@ -18,7 +18,7 @@ class ChangeAccess(Step):
     """The new rights of all devices that have a right now or had one before."""
     before: Rights
     together: bool = False
-    """As of SetAccess."""
+    """The same as SetAccess.together."""
 
     def describe(self) -> str:
         was = dict(self.before)
@@ -34,7 +34,7 @@ class KeepAccess(Step):
     rights: Rights
     """What the devices that would get more have."""
     together: bool
-    """As of SetAccess."""
+    """The same as SetAccess.together."""
     is_undone: bool
     """The roll back makes the call again: so it does before the links, which are undone first."""
 
@@ -70,7 +70,7 @@ class TakeOut(Step):
     rights: Rights
     """The rights that the mapping gets when the unmapping is undone."""
     together: bool = False
-    """As of SetAccess."""
+    """The same as SetAccess.together."""
 
     def describe(self) -> str:
         return f"{self.allocation} makes room"

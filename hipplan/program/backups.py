@@ -30,7 +30,7 @@ class Backup:
     place: str = ""
     """The pinned memory's name, or the file's path."""
     offset: int = 0
-    """Of the first byte in that memory or file."""
+    """The offset of the first byte in that memory or file."""
     size: int = 0
     file_size: int = 0
     """Bytes of the whole file, which may hold other allocations too."""

@@ -69,7 +69,7 @@ class AndEqual(Set[Key]):
         return len(self.keys) + len(self._part)
 
     def slots(self) -> Iterator[tuple[int, int, int]]:
-        """As Touched.slots()."""
+        """What Touched.slots() yields."""
         return self._part.slots()
 
 
@@ -87,7 +87,7 @@ class Change:
     gone: tuple[steps.Step, ...]
     """Steps of `old` whose objects do not stay."""
     released: tuple[steps.Step, ...]
-    """Those of them that are freed at the end: all but mappings that are unmapped during the change."""
+    """The steps of `gone` whose objects are freed at the end: all but mappings that are unmapped during the change."""
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, for objects that stay under another name."""
     kept: Set[Key]
@@ -115,8 +115,8 @@ class Change:
     keeps_views: bool = False
     """Memory is made again where devices may use it as before: their views of it stay, and only the CPU's go."""
     retain: bool | None = None
-    """Of memory of the host that goes: whether the layout keeps it for the next time that some is made. False: it also
-    frees what an earlier change has kept. None: it frees this memory, and no other."""
+    """Whether the layout keeps memory of the host that goes, for the next time that some is made. False: it also frees
+    what an earlier change has kept. None: it frees this memory, and no other."""
     unmaps: bool = False
     """Mappings that go are unmapped during the change, while that can be undone, not after it."""
     saves: bool = False

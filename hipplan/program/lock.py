@@ -42,7 +42,7 @@ class LockedPlan(PlanModel):
     name: str
     """The plan's name in reports; not compared."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """Of the expanded document."""
+    """The digest of the expanded document."""
     variables: dict[str, bool | int | float | str | list[bool | int | str] | None] = {}
     """Their values."""
 

@@ -53,11 +53,11 @@ class OpenSize(NamedTuple):
     name: str
     spec: Region | DeviceBuffer
     devices: tuple[str, ...]
-    """Those that hold its memory."""
+    """The devices that have its memory."""
     path: Path
 
     def __str__(self) -> str:
-        """As the plan has it: fill, reserve: 10%."""
+        """What the plan says: fill, reserve: 10%."""
         reserve = self.spec.reserve if self.fills else None
         shown = format_size(reserve) if isinstance(reserve, int) else reserve
         return str(self.spec.size) + (f", reserve: {shown}" if shown else "")
@@ -190,7 +190,7 @@ class _Deciding:
         return open_.spec.model_copy(update=changes)
 
     def _memory(self, open_: OpenSize) -> int:
-        """Of all its devices."""
+        """The memory of all its devices."""
         return sum(self._device(device).memory or 0 for device in open_.devices)
 
     def _device(self, name: str) -> MachineDevice:

@@ -70,7 +70,7 @@ class ChosenMemory:
     """The memory that is made again."""
 
     steps: Sequence[steps.Step] = ()
-    """Those that make it, map it and set its rights, in their order."""
+    """The steps that make it, map it and set its rights, in their order."""
     chunks: dict[str, Sequence[int]] = field(default_factory=dict)
     """The numbers of the chunks of each region in it."""
 
@@ -204,7 +204,7 @@ class Place(NamedTuple):
     """Where memory moves to."""
 
     name: str
-    """Of a device of the plan, or of the host."""
+    """The name of a device of the plan, or of the host."""
     number: int
     """The ordinal, or the NUMA node."""
     location: str

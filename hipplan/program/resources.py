@@ -36,15 +36,15 @@ class Resource:
     device: str
     """The plan's name of the device that holds it, or `host`; empty for objects without a place."""
     pinned_with: str = ""
-    """Of pinned and registered memory: the device that was current when it was made."""
+    """The device that was current when pinned or registered memory was made."""
     asked: int = 0
     """Bytes that the plan requests."""
     size: int = 0
     """Bytes that it takes: `asked` with padding."""
     access: Access = ()
-    """Of a mapping, region or tensor: what each device may do with all of its bytes."""
+    """What each device may do with all bytes of a mapping, region or tensor."""
     access_by_holder: tuple[tuple[str, Access], ...] = ()
-    """Of a region, if access differs by holding device: (holding device, who may use its memory)."""
+    """(device that has memory of a region, who may use that memory), if that differs by device."""
     attached: Attached = "r"
     """What processes that attach to a holder may do with it, within its access."""
     sealed: bool = False
@@ -62,9 +62,9 @@ class Resource:
     imported: bool = False
     """Another process's allocation, whose memory is counted as in use already."""
     dtype: str = ""
-    """Of a tensor: its name in hipplan.files.dtypes."""
+    """A tensor's type, by its name in hipplan.files.dtypes."""
     shape: tuple[int, ...] = ()
-    """Of a tensor."""
+    """A tensor's shape."""
     overflow: bool = False
     """A region that grows on the host where its device is full."""
     held_by: tuple[tuple[str, int], ...] = ()

@@ -35,7 +35,7 @@ class Reviewed:
     """The path of the new plan, from the folder of the file."""
     variables: dict[str, Any]
     digest: str
-    """Of the new plan with these variables."""
+    """The digest of the new plan with these variables."""
     lose: tuple[str, ...]
     """What it may lose, as lose= of layout.update."""
     lines: tuple[str, ...]

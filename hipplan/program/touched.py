@@ -45,11 +45,11 @@ class Touched:
     old: Program
     new: Program
     regions: frozenset[str]
-    """Those that are left out."""
+    """Regions that are left out."""
     buffers: frozenset[str]
-    """Those that are left out."""
+    """Buffers that are left out."""
     chunks: Mapping[str, Chunks]
-    """Those that are left out, of regions that are not."""
+    """Chunks that are left out, of regions that are not."""
     whole: tuple[Program, Program]
     """The old and the new program with them."""
 

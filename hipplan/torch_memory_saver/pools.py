@@ -21,7 +21,7 @@ from hipplan.program.alterations import refuse_asleep
 from hipplan.program.backups import DROP, HOST
 
 CHUNKS_MAX = 1024
-"""Of a region: on AMD each takes a file descriptor."""
+"""The most chunks of a region: on AMD each takes a file descriptor."""
 MIB = 2**20
 
 
@@ -54,7 +54,7 @@ class Pools:
         return layout.torch_pool(name)
 
     def captured(self, kind: Kind, graph: Any, **how: Any) -> AbstractContextManager[None]:
-        """As Layout.torch_graph()."""
+        """Captures a graph as Layout.torch_graph() does."""
         layout, name = self.region(kind)
         return layout.torch_graph(name, graph, **how)
 
@@ -120,7 +120,7 @@ class Pools:
                         retain=retain)  # fmt: skip
 
     def host_copy(self, address: int, size: int) -> memoryview | None:
-        """As Layout.host_copy(). Raises ApplyError (HP441) for memory that is paused and was dropped."""
+        """Returns what Layout.host_copy() does. Raises ApplyError (HP441) for memory that is paused and was dropped."""
         if (layout := self.layout) is None:
             return None
         for name, where in layout.asleep.items():

@@ -159,7 +159,7 @@ class TorchMemorySaver:
 
 
 def _kind(tag: str, kept: bool, on_disk: bool, backend: str | None) -> Kind:
-    """Of PyTorch's current device. Raises as TorchMemorySaver.region()."""
+    """The kind on PyTorch's current device. Raises as TorchMemorySaver.region()."""
     _require_regions()
     if backend is not None and backend not in get_args(CpuBackupBackend):
         raise ValueError(f"cpu_backup_backend is 'mmap' or 'pinned', not {backend!r}")
