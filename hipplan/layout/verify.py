@@ -101,7 +101,7 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
     single = program.single
     by_step = {number: tuple(read_back(step, state)) for number, step in single}
-    if program.ranges_told:
+    if program.reads_advice:
         by_step[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
     return Checks(program, readings, by_step)
 

@@ -70,7 +70,7 @@ def planned(
         measured=machine,
         steps=made,
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
-        ranges_told=all(device.concurrent_managed for device in machine.devices),
+        reads_advice=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
         attached=regions.rights_of_attached(plan.objects),
         rank=plan.rank,

@@ -52,7 +52,7 @@ _FACTS = (*_ALWAYS, "range_sizes", "rights", "numbers", "bindings", "contents")
 
 
 def _no_program() -> None:
-    """As a reference to a program that is gone."""
+    """Stands for a reference to a program that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,8 @@ class Program(InNotebooks):
     warnings: tuple[Diagnostic, ...] = ()
     host_visible: frozenset[str] = frozenset()
     """Devices whose memory the CPU may touch through its address."""
-    ranges_told: bool = False
-    """Managed ranges report their attributes. Without driver support (HMM) advice succeeds, has no effect and
-    cannot be read back."""
+    reads_advice: bool = False
+    """Advice about managed ranges can be read back. Without driver support (HMM) it succeeds and has no effect."""
     regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
     """The regions by name, for growing."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
@@ -114,7 +113,7 @@ class Program(InNotebooks):
     rank: Rank = field(default_factory=Rank)
     """The rank that this program is for, if the plan is for ranks."""
     plan_of_all: str = ""
-    """Of a plan for ranks: the digest of everything that is equal in all of them."""
+    """The digest of everything that is equal in all ranks; empty for a plan without ranks."""
     shared: Mapping[str, SharedRegion] = field(default_factory=dict)
     """Regions of the plan that one rank makes and others map, by name."""
     parts: Mapping[str, int] = field(default_factory=dict)

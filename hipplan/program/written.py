@@ -25,7 +25,9 @@ VERSION = 1
 _KEY = "hipplan_program"
 _WHY_MAX = 200
 _OF_STEPS = ("steps", "sleeping")
-"""Fields of a program that hold steps."""
+"""Fields of a program that are steps."""
+_WRITTEN_AS = {"reads_advice": "ranges_told"}
+"""Fields with another name in version 1."""
 _STEPS = {ReserveBeside.__name__: ReserveBeside} | {
     kind.__name__: kind
     for module in (steps, content_steps)
@@ -37,7 +39,7 @@ _STEPS = {ReserveBeside.__name__: ReserveBeside} | {
 
 def write(program: Program) -> str:
     """The program as text for read()."""
-    data = {field_.name: getattr(program, field_.name) for field_ in fields(program)}
+    data = {_WRITTEN_AS.get(field_.name, field_.name): getattr(program, field_.name) for field_ in fields(program)}
     data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
     written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
@@ -63,6 +65,7 @@ def read(text: str | bytes) -> Program:
             of: tuple(map(_read_step, data.pop(of))) for of in _OF_STEPS if of in data or of == "steps"
         }
         types = get_type_hints(Program)
+        data |= {name: data.pop(written) for name, written in _WRITTEN_AS.items() if written in data}
         program = Program(**made, **{name: _read(types[name], value) for name, value in data.items()})
         woken = (*program.making, *program.sleeping)
         _require_objects(woken)

@@ -33,3 +33,12 @@ def test_a_program_that_was_read_can_be_applied(sim: Simulator) -> None:
     with run(program, sim.runtime) as layout:
         assert layout.verify().mismatches() == []
     assert sim.alive() == set()
+
+
+def test_a_field_keeps_the_name_that_version_1_gave_it() -> None:
+    program = hipplan.compile(ROOT / "plans" / "managed-memory.yaml", "sim-2")
+    assert program.reads_advice
+    text = write(program)
+    assert '"ranges_told": true' in text
+    assert read(text) == program
+    assert not read(text.replace('"ranges_told": true', '"ranges_told": false')).reads_advice
