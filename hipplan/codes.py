@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Code -> title. HP0xx reading YAML, HP1xx the shape of a plan, HP2xx names and arithmetic of the plan alone,
 # HP3xx preflight against a machine, HP4xx driver and apply. `hipplan explain HPnnn` prints explain/HPnnn.md;
-# a test holds that each code has one.
+# a test requires that each code has one.
 CODES: dict[str, str] = {
     "HP001": "the file cannot be read",
     "HP002": "the text is not UTF-8",

@@ -1,4 +1,4 @@
-"""One question of a checkup, and what an answer to it holds."""
+"""One question of a checkup, and what is in an answer to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bench:
     chosen: Chosen
     driver: Driver
     memory: int
-    """Bytes that all questions of a part may hold at a time."""
+    """Bytes that all questions of a part may take at a time."""
 
     @property
     def devices(self) -> int:
@@ -61,5 +61,5 @@ class Question:
 
 
 def is_within(value: Any, declared: Any) -> bool:
-    """Whether a value is what is declared. A tuple holds all values that are."""
+    """Whether a value is what is declared. A tuple has all values that are."""
     return value in declared if isinstance(declared, tuple) else bool(value == declared)

@@ -16,7 +16,7 @@ _LOOKED_AT = 1 << 20
 
 
 def is_experiment(source: PlanSource) -> bool:
-    """Whether a file, or what standard input holds, seems to be an experiment. source: of read_again()."""
+    """Whether a file, or what comes from standard input, seems to be an experiment. source: of read_again()."""
     text = b""
     with suppress(OSError, ValueError):  # reading it reports why
         if hasattr(source, "getvalue"):

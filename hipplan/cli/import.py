@@ -1,8 +1,8 @@
 # ruff: noqa: N999 - a verb's module has the verb's name
 """hipplan import: write a plan for a checkpoint, from the headers of its files; or for a model, from its config.json.
 
-safetensors: the plan holds every tensor and loads it. model: FILE is a folder with a config.json, or that file; the
-plan holds the weights, a key/value cache and pinned staging on each device of a machine, the cache as large as fits. No
+safetensors: the plan has every tensor and loads it. model: FILE is a folder with a config.json, or that file; the
+plan has the weights, a key/value cache and pinned staging on each device of a machine, the cache as large as fits. No
 tensor is read. With --tp N tensors and cache are split over N devices, as docs/contents.md and docs/models.md say.
 A plan that was edited since it was written is overwritten with --force only.
 Exit code: 0 done, 2 a file that cannot be read, is damaged, or would be lost, 3 the machine cannot hold the model: how
@@ -131,7 +131,7 @@ def _write(given: Namespace, text: str) -> None:
 
 
 def _print_summary(given: Namespace, lines: Iterable[str]) -> None:
-    """Print what the plan holds, unless standard output has the plan itself."""
+    """Print what is in the plan, unless standard output has the plan itself."""
     for line in (f"wrote {given.output}", *(f"  {line}" for line in lines)) if given.output != "-" else ():
         print(printable(line))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 VARIABLE = "_HIPPLAN_REPETITION"
 """The variable of the mark; provenance does not list it."""
 _ROUNDS = 100
-"""Each kills what was started meanwhile: a process that starts others without end must not hold this one."""
+"""Each kills what was started meanwhile: a process that starts others without end must not stop this one."""
 
 
 def kill_all(mark: str) -> None:

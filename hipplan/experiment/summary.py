@@ -72,7 +72,7 @@ def error_of(line: Line) -> str:
 
 
 def interval_of(values: Sequence[float]) -> Interval | None:
-    """The interval that holds the true median with at least 95 %, from two order statistics; None below six values.
+    """The interval with the true median in it, with at least 95 %, from two order statistics; None below six values.
 
     It assumes independent repetitions and nothing else. Source: the median lies between the k-th smallest and the k-th
     largest of n values unless fewer than k are below or above it, which is a binomial distribution with p = 1/2.

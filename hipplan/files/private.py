@@ -9,7 +9,7 @@ from hipplan.files.places import NameInFolder, UnsafeFile
 
 
 class PrivateFile:
-    """A file that is held open: another one with its name is not taken for it, and its bytes stay without a name."""
+    """A file that is kept open: another one with its name is not taken for it, and its bytes stay without a name."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         """Takes over the descriptor."""

@@ -3,7 +3,7 @@
 Four kinds, known by the end of the name: `.npy` (NumPy, one array), `.safetensors` (named tensors),
 `.safetensors.index.json` (a checkpoint of several of those), anything else is bytes. Headers come from strangers:
 each is read with bounds, and what is wrong with it is a FileProblem, never a crash or an endless read. The
-safetensors library itself gives no offsets, only tensors; tests hold this reader to it.
+safetensors library itself gives no offsets, only tensors; tests compare this reader with it.
 """
 
 from __future__ import annotations

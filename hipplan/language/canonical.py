@@ -3,7 +3,7 @@
     canonical(load_yaml("plan.yaml"))    # the text, or PlanError: HP026, it cannot be written without a loss
 
 Keys stand in the order of the manual, names in the order written. What is written as {...} or [...] stays on one line
-while it fits; what holds a comment, or is longer, goes on lines of its own. Quotes go where nothing needs them.
+while it fits; what has a comment, or is longer, goes on lines of its own. Quotes go where nothing needs them.
 The result is read again before it is given out: the same data, the same comments, and formatting it changes nothing.
 """
 
@@ -117,7 +117,7 @@ class _Writer:
         return sorted(entries, key=lambda entry: numbers.get(key_of(entry), len(numbers)))
 
     def entry(self, prefix: str, item: Item, indent: int, place: KindOfPlace) -> list[str]:
-        """`key: value`, on one line if it can be. place: of what holds it."""
+        """`key: value`, on one line if it can be. place: of what it is in."""
         value = item.value
         if isinstance(value, yaml.ScalarNode):
             if value.style in ("|", ">"):

@@ -65,7 +65,7 @@ class Imported(NamedTuple):
 
 
 def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
-    """A plan that holds and loads a checkpoint, as `hipplan fmt` would write it.
+    """A plan that has room for a checkpoint and loads it, as `hipplan fmt` would write it.
 
     source: a .safetensors file or a .safetensors.index.json. ranks: how many devices. folder: where the plan will
     be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.

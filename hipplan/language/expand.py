@@ -1,6 +1,6 @@
 """vars, $(...), each and include: from a document as written to the document after expansion.
 
-$(...) holds names of variables, integers, sizes such as 64MiB, the operators + - * // % and parentheses. All numbers
+$(...) has names of variables, integers, sizes such as 64MiB, the operators + - * // % and parentheses. All numbers
 are whole numbers, and // drops the remainder. $(layers * 64MiB) alone is a number; inside text it becomes part of the
 text: part-$(n).bin. $$( writes the characters $( themselves. $x and ${x} are not expressions.
 
@@ -360,7 +360,7 @@ class _Expander:
         self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
         self.budget.take("repeated values", times * values, who, lambda: self._span(place))
         characters = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
-        characters += times * len(place.expansion)  # each holds the names of all enclosing repetitions
+        characters += times * len(place.expansion)  # each has the names of all enclosing repetitions
         self.budget.take("characters", characters, who, lambda: self._span(place))
 
     def _domain(self, domain: Any, place: Position) -> list[Scalar] | None:

@@ -1,4 +1,4 @@
-"""From a plan to the program that a command or call applies: which runtime, which machine, held to which lock."""
+"""From a plan to the program that a command or call applies: which runtime, which machine, compared with which lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a layout knows of the copies of its sleeping bytes: their checksums, and the files that hold them."""
+"""What a layout knows of the copies of its sleeping bytes: their checksums, and the files with them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Copies:
 
 
 def _restoring(held: PrivateFile, *, checked: bool) -> str:
-    """How to put a file back that is held open."""
+    """How to put a file back that is still open."""
     if held.has_its_name:
         return f"chmod 600 {shlex.quote(held.path)}, then wake again"
     if not checked:

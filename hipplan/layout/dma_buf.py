@@ -20,7 +20,7 @@ from hipplan.program.steps import CreateAllocation
 class DmaBuf:
     """A descriptor of memory: for ibv_reg_dmabuf_mr, or any other importer of dma-bufs. Close it, or use it in `with`.
 
-    It holds a lease, as a view does: until it is closed the memory stays where it is.
+    It has a lease, as a view does: until it is closed the memory stays where it is.
     """
 
     def __init__(self, descriptor: int, piece: Piece, lease: _core.Lease) -> None:

@@ -1,7 +1,7 @@
 """PyTorch's own allocations inside a piece of a layout, through torch.cuda.MemPool.
 
 The blocks come from native code (cpp/core/memory_pool.hpp), which PyTorch calls by name. PyTorch keeps freed tensors'
-blocks in its cache, and frees them with the pool or when its cache is emptied; until then they hold leases.
+blocks in its cache, and frees them with the pool or when its cache is emptied; until then they have leases.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _LONGEST_PAUSE_S = 1e-3
 class Transfer:
     """A running copy, load or fill: wait() for it, `await` it in asyncio, or ask whether it is done.
 
-    It holds leases on its memory until it is done, as a view does. Dropping it waits for its end.
+    It has leases on its memory until it is done, as a view does. Dropping it waits for its end.
     """
 
     def __init__(

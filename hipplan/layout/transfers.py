@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Moves:
-    """Moves of bytes in one live layout. leases: one on each object that is moved, held during the move."""
+    """Moves of bytes in one live layout. leases: one on each object that is moved, until it is moved."""
 
     memory: Memory
     """The layout's memory; looked up when the leases are held."""

@@ -30,7 +30,7 @@ class Piece(_core.Window, InNotebooks):
         numpy.asarray(layout["staging"].view("f32", (1024, 1024)))
         torch.from_dlpack(layout["cache.pages"])
 
-    It is in C order. A Piece itself holds no lease; an array or tensor made from it does, and a layout with leases
+    It is in C order. A Piece itself has no lease; an array or tensor made from it does, and a layout with leases
     cannot be closed.
     """
 
@@ -141,7 +141,7 @@ class Piece(_core.Window, InNotebooks):
     def device(self) -> str:
         """The plan's name for the device, or `host`, that a view of it is for.
 
-        Raises AttributeError where several devices hold the bytes, and on() has not chosen one.
+        Raises AttributeError where several devices have the bytes, and on() has not chosen one.
         """
         if len(self.devices) > 1 and not self._chosen:
             hint = f"use .devices, or .on('{self.devices[0]}') for a view of one device"
@@ -150,7 +150,7 @@ class Piece(_core.Window, InNotebooks):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The plan's names for what holds the bytes: devices, in the order of addresses, or `host`; empty for what has
+        """The plan's names for what has the bytes: devices, in the order of addresses, or `host`; empty for what has
         no memory of its own, such as a reservation."""
         held = self.resource.held_by
         return tuple(name for name, _ in held) if held else tuple(filter(None, (self.resource.device,)))
@@ -245,7 +245,7 @@ class Piece(_core.Window, InNotebooks):
         where = "no address" if self._address is None else f"{self._address:#x}"
         shape = "x".join(map(str, self.shape))
         holders = (self._place.who,) if self._place.who and len(self.devices) < 2 else self.devices
-        on = f" on {', '.join(holders)}" if holders else ""  # a reservation may hold memory of several
+        on = f" on {', '.join(holders)}" if holders else ""  # a reservation may have memory of several
         return f"<{self.kind} '{self.name}'{on}: {self.dtype} {shape} at {where}>"
 
     def _like(

@@ -29,7 +29,7 @@ SIGN = b"L"
 """The packet of a process that is still at work on what another one waits for."""
 _PACKET, _BATCH = 1 << 16, 253
 _AT_ONCE = 1024
-"""How many packets are received before the process looks at its other work: more than a socket holds."""
+"""How many packets are received before the process looks at its other work: more than fits into a socket."""
 _HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
 _ACKNOWLEDGED = b"A"
 

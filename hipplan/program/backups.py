@@ -33,7 +33,7 @@ class Backup:
     """The offset of the first byte in that memory or file."""
     size: int = 0
     file_size: int = 0
-    """Bytes of the whole file, which may hold other allocations too."""
+    """Bytes of the whole file, which may have other allocations' bytes too."""
     checked: bool = False
     """The saved bytes have a checksum, which is checked before they are used."""
 
@@ -43,7 +43,7 @@ class Backup:
 
 
 def pinned_name(name: str, device: int, taken: Container[str]) -> str:
-    """A free name for pinned memory that holds the bytes of `name` on one device."""
+    """A free name for pinned memory with the bytes of `name` on one device."""
     wanted = f"{_PINNED}{name}.{device}"
     number = 0
     path = wanted

@@ -1,6 +1,6 @@
 """Locks: what a plan becomes on one machine. A later run gets the same layout, or an error that says why not.
 
-A lock is a YAML file to keep beside the plan. It holds the digest of the plan and its variables, the facts
+A lock is a YAML file to keep beside the plan. It has the digest of the plan and its variables, the facts
 of the machine that matter, the sizes after padding, and an address for every reservation. No time and no path is in it:
 the same plan and machine give the same text.
 """

@@ -1,6 +1,6 @@
 """Finds the bytes behind a name of a program or live layout, and which device moves them.
 
-The device that holds a piece moves it, if it has the right to; on CUDA, otherwise the first device that has. HIP on AMD
+The device that has a piece moves it, if it has the right to; on CUDA, otherwise the first device that has. HIP on AMD
 chooses the copying device by where the memory is, not by the rights; a device without the right would fault and end
 the process. So on AMD each device moves only its own memory.
 """
@@ -66,7 +66,7 @@ class Memory:
         return bisect_left(starts, resource.offset + resource.size) - max(0, bisect_right(starts, resource.offset) - 1)
 
     def parts(self, name: str, right: str) -> tuple[MemoryPart, ...]:
-        """The bytes of a buffer, region, tensor or mapping, one part for each holding device.
+        """The bytes of a buffer, region, tensor or mapping, one part for each device that has some.
 
         right: r or rw. Raises Refused if no device has it.
         """
@@ -103,7 +103,7 @@ class Memory:
 
     @property
     def only_holders(self) -> bool:
-        """Whether only the device that holds memory may move it (AMD)."""
+        """Whether only the device that has memory may move it (AMD)."""
         return self._machine is not None and self._machine.runtime != "cuda"
 
     def opens_no_more(self, part: MemoryPart, ordinal: int) -> bool:

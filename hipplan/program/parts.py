@@ -34,7 +34,7 @@ class Chunk:
     """One piece of a rank's memory."""
 
     device: str
-    """The name in that rank's plan of the device that holds it."""
+    """The name in that rank's plan of the device that has it."""
     uuid: str
     """The UUID of that device; empty if the runtime does not report it."""
     size: Bytes

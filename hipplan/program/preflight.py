@@ -247,7 +247,7 @@ class _Rules:
                 )
 
     def _mappings(self) -> Iterator[tuple[str, ResolvedMapping, str]]:
-        """(name, mapping, device that holds it) of the first mapping of each line of the plan. The chunks of a region
+        """(name, mapping, device that has it) of the first mapping of each line of the plan. The chunks of a region
         have the region's name."""
         for name, reservation in self.objects.reservations.items():
             reported: set[tuple[int, int]] = set()

@@ -143,7 +143,7 @@ class PlacedRegion:
     ) -> Iterator[Resource]:
         """The region itself and its tensors, as a user sees them.
 
-        access: holding device -> who may use its memory now.
+        access: device that has memory of it -> who may use that memory now.
         """
         name, first = self.region.name, self.region.devices[0]
         differ = len(set(access.values())) > 1

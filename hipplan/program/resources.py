@@ -34,7 +34,7 @@ class Resource:
     kind: str
     """allocation, reservation, mapping, region, tensor, device, pinned, registered, managed, stream or peer."""
     device: str
-    """The plan's name of the device that holds it, or `host`; empty for objects without a place."""
+    """The plan's name of the device that has it, or `host`; empty for objects without a place."""
     pinned_with: str = ""
     """The device that was current when pinned or registered memory was made."""
     asked: int = 0

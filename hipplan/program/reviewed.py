@@ -1,7 +1,7 @@
 """A change that somebody has reviewed, as a file: `hipplan preview NEW --from OLD -o change.json`.
 
-It holds what the change starts from, the plan that it leads to with the values of its variables, each line that preview
-showed, and the consent to losses. A layout is changed only if all of that still holds. Pure.
+It has what the change starts from, the plan that it leads to with the values of its variables, each line that preview
+showed, and the consent to losses. A layout is changed only if all of that is still so. Pure.
 """
 
 from __future__ import annotations
