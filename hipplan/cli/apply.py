@@ -235,14 +235,14 @@ class _Interruptible:
     def to_place(self) -> Container[str]:
         return self._agreement.to_place
 
-    def until(self) -> float:
-        return self._agreement.until()
+    def deadline(self) -> float:
+        return self._agreement.deadline()
 
-    def placed(self, taken: ApplyError | None) -> bool:
-        return self._agreement.placed(taken)
+    def all_placed(self, taken: ApplyError | None) -> bool:
+        return self._agreement.all_placed(taken)
 
-    def elsewhere(self, change: Difference) -> Difference:
-        return self._agreement.elsewhere(change)
+    def at_other_addresses(self, change: Difference) -> Difference:
+        return self._agreement.at_other_addresses(change)
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:
         return self._agreement.exchange(imports, share)

@@ -111,7 +111,7 @@ def _run_watched(holding: Holding, lowering: Lowering, options: Options) -> Diff
     """Runs a change, and calls the watches of its memory before and after. Raises as carry_out()."""
     watches, change = holding.watches, lowering.planned
     _call_watches(holding, change)
-    holding.under_way.settle()
+    holding.under_way.forget_done()
     if change.contents or any(step.makes == "stream" for step in change.gone):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
     holding.is_filling = bool(change.contents)
@@ -122,7 +122,7 @@ def _run_watched(holding: Holding, lowering: Lowering, options: Options) -> Diff
         watches.after(holding.state, is_failing=True)
         raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
     except GroupInDoubt as doubt:
-        holding.in_doubt, doubt.undo = doubt.undo, holding.settle
+        holding.in_doubt, doubt.undo = doubt.undo, holding.undo_doubt
         raise
     except BaseException:
         watches.after(holding.state, is_failing=True)
@@ -169,4 +169,4 @@ def run(native: _core.Holdings, change: Lowering, options: Options) -> Transacti
             return transaction
         except PlacesTaken:
             assert options.together is not None
-            change = lower(options.together.elsewhere(change.planned), change.lowered.old)
+            change = lower(options.together.at_other_addresses(change.planned), change.lowered.old)

@@ -58,7 +58,7 @@ class AgreeingRanks(Protocol):
     def lost(self) -> dict[int, str]:
         """Returns what Layout.lost returns."""
 
-    def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
+    def notify_closed(self, wait_s: float = 0.0) -> tuple[int, ...]:
         """Notifies the others that the layout is closed. Returns the ranks that still hold theirs after so long."""
 
     def barrier(self, timeout_s: float | None = None) -> None:
@@ -207,7 +207,7 @@ class Holding:
             return _core.LeaseRefused(f"'{name}' belongs to a layout whose group is in doubt: it can only be closed")
         return _core.LeaseRefused(f"'{name}' is closed: its memory was freed")
 
-    def settle(self) -> Undone:
+    def undo_doubt(self) -> Undone:
         """Rolls back a change in doubt. Afterwards the layout can still only be closed."""
         with self.lock:
             return NOTHING if self.in_doubt is None else self.in_doubt()
@@ -218,7 +218,7 @@ class Holding:
         if self.is_filling or self.turn.is_moving_here():
             hint = "raise an exception in the callback: it ends the call that copies"
             raise LayoutInUse(Diagnostic("HP409", "the layout is in use: this thread copies its bytes", hint=hint))
-        for failure in self.settle().diagnostics():
+        for failure in self.undo_doubt().diagnostics():
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:
             hint = "first delete the arrays and tensors made from it, or call close(force=True)"

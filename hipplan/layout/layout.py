@@ -86,7 +86,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
     @property
     def leases(self) -> int:
         """Arrays, tensors and buffers made from this layout that still live, and transfers that are under way."""
-        self._holding.under_way.settle()
+        self._holding.under_way.forget_done()
         return len(self._holding.leases)
 
     def verify(self) -> Checks:
@@ -201,7 +201,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
             holding.record.end()
         if undone.kept:
             _core.add_waiting(holding.native.retired)
-        held = holding.ranks.part(wait) if holding.ranks is not None else ()
+        held = holding.ranks.notify_closed(wait) if holding.ranks is not None else ()
         if holding.holder is not None:
             holding.holder.detach()
         interrupt = free_waiting()

@@ -24,14 +24,14 @@ class Together(Protocol):
     def to_place(self) -> Container[str]:
         """Names of the ranges that need the same addresses in all ranks; their steps come first."""
 
-    def until(self) -> float:
+    def deadline(self) -> float:
         """When a wait that begins now must end, by time.monotonic()."""
 
-    def placed(self, taken: ApplyError | None) -> bool:
+    def all_placed(self, taken: ApplyError | None) -> bool:
         """taken: why this rank cannot have its ranges at the proposed addresses; None: it has them. Returns whether all
         ranks have."""
 
-    def elsewhere(self, change: Difference) -> Difference:
+    def at_other_addresses(self, change: Difference) -> Difference:
         """The same change with other addresses for them. Raises GroupError: there are no more proposals."""
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:

@@ -159,10 +159,10 @@ class Transaction:
         """Raises PlacesTaken if these addresses are not free in all ranks."""
         occupied: ApplyError | None = None
         try:
-            self._advance(ranges, gives_up=together.until())
+            self._advance(ranges, gives_up=together.deadline())
         except ApplyError as error:  # one of them cannot be had
             occupied = error
-        if not together.placed(occupied):
+        if not together.all_placed(occupied):
             raise PlacesTaken from occupied
 
     def _seal(self) -> None:

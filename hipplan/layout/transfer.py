@@ -134,10 +134,10 @@ class UnderWay:
         self._process = os.getpid()
 
     def add(self, transfer: Transfer) -> None:
-        self.settle()
+        self.forget_done()
         self._all.append(transfer)
 
-    def settle(self) -> Sequence[Transfer]:
+    def forget_done(self) -> Sequence[Transfer]:
         """Forget those that are done; return the others. A forked child has none."""
         if self._process != os.getpid():
             return ()
@@ -148,7 +148,7 @@ class UnderWay:
 
     def explained(self, in_use: Diagnostic) -> Diagnostic:
         """The diagnostic for memory in use, with the names of running transfers."""
-        names = ", ".join(dict.fromkeys(f"'{transfer.name}'" for transfer in self.settle()))
+        names = ", ".join(dict.fromkeys(f"'{transfer.name}'" for transfer in self.forget_done()))
         if not names:
             return in_use
         summary = f"the layout is in use: bytes are on their way to {names}"
@@ -162,7 +162,7 @@ class UnderWay:
 
     def wait(self, patience_s: float, *, stop: bool = False) -> None:
         """Wait until all are done, at most so many seconds. stop: end threads of the host early."""
-        for transfer in self.settle():
+        for transfer in self.forget_done():
             if stop:
                 transfer.stop()
         self._wait(patience_s, lambda transfer: True)
@@ -170,7 +170,7 @@ class UnderWay:
     def _wait(self, patience_s: float | None, which: Callable[[Transfer], bool]) -> None:
         end = None if patience_s is None else time.monotonic() + patience_s
         pause_s = _FIRST_PAUSE_S
-        while any(which(transfer) for transfer in self.settle()):
+        while any(which(transfer) for transfer in self.forget_done()):
             if end is not None and time.monotonic() >= end:
                 return
             time.sleep(pause_s)

@@ -85,7 +85,7 @@ class LayoutRanks:
         """What Layout.lost returns."""
         return {} if self.links is None else self.links.lost()
 
-    def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
+    def notify_closed(self, wait_s: float = 0.0) -> tuple[int, ...]:
         """Notifies the others that the layout is closed. Returns the ranks that still have theirs after so long."""
         if self.links is None:
             return ()
@@ -182,19 +182,19 @@ class Agreement:
         """See Together."""
         return self.meeting.to_place
 
-    def placed(self, taken: ApplyError | None) -> bool:
-        """See Together.placed()."""
-        return self.meeting.placed(taken)
+    def all_placed(self, taken: ApplyError | None) -> bool:
+        """See Together.all_placed()."""
+        return self.meeting.all_placed(taken)
 
-    def elsewhere(self, change: Difference) -> Difference:
-        """See Together.elsewhere()."""
-        return self.meeting.elsewhere(change)
+    def at_other_addresses(self, change: Difference) -> Difference:
+        """See Together.at_other_addresses()."""
+        return self.meeting.at_other_addresses(change)
 
-    def until(self) -> float:
+    def deadline(self) -> float:
         """The deadline of a wait that begins now, by time.monotonic()."""
         return time.monotonic() + self._timeout_s
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether this round has ended without this rank. Raises what look() raises."""
         self.look()
         with contextlib.suppress(StoreLost):  # if it lasts, the deadline ends the wait

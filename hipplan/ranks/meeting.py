@@ -35,10 +35,10 @@ class Call(Protocol):
     rank: Rank
     neighbours: Sequence[int]
 
-    def until(self) -> float:
+    def deadline(self) -> float:
         """The deadline of a wait that begins now."""
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the call has ended without this rank. May raise, to end a wait."""
 
     def ended_by_others(self, missing: Sequence[int], why: str = "") -> NoReturn:
@@ -110,8 +110,8 @@ class Meeting:
         """See Together."""
         return self._to_place
 
-    def placed(self, taken: ApplyError | None) -> bool:
-        """See Together.placed()."""
+    def all_placed(self, taken: ApplyError | None) -> bool:
+        """See Together.all_placed()."""
         if self._proposed is None or self._links is None:
             return taken is None
         why_not = f"{taken.diagnostics[0].summary}: {taken.diagnostics[0].why}" if taken else ""
@@ -122,8 +122,8 @@ class Meeting:
         self._why_not = tuple(f"rank {rank}: {reasons[rank]}" for rank in sorted(reasons) if reasons[rank])
         return not self._why_not
 
-    def elsewhere(self, change: Difference) -> Difference:
-        """See Together.elsewhere()."""
+    def at_other_addresses(self, change: Difference) -> Difference:
+        """See Together.at_other_addresses()."""
         assert self._proposed is not None
         self._attempt += 1
         return moved(change, self._proposed(self._attempt, self._why_not))
@@ -172,7 +172,8 @@ class Meeting:
         sockets = {rank: _socket_of(messages_of_all[rank], rank) for rank in self._call.neighbours}
         assert self._link_maker is not None
         with self._with_others():
-            self._links = self._link_maker.links(self._call.rank.rank, sockets, self._call.until(), self._call.over)
+            call = self._call
+            self._links = self._link_maker.links(call.rank.rank, sockets, call.deadline(), call.is_over)
 
     def _shared_names(self, message: Message) -> list[str]:
         """The allocations of this rank that another one requests."""
@@ -196,7 +197,7 @@ class Meeting:
     ) -> dict[int, Received]:
         assert self._links is not None
         with self._with_others():
-            return self._links.exchange(messages, self._call.until(), self._call.over, descriptors)
+            return self._links.exchange(messages, self._call.deadline(), self._call.is_over, descriptors)
 
     @contextmanager
     def _with_others(self) -> Iterator[None]:

@@ -101,7 +101,7 @@ def both(
     wait_for_threads = UnderWay.wait_for_threads
 
     def waits(under_way: UnderWay) -> None:
-        if any(not transfer.ordered for transfer in under_way.settle()):
+        if any(not transfer.ordered for transfer in under_way.forget_done()):
             turns.is_waited_for.set()
         wait_for_threads(under_way)
 

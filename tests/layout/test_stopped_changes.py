@@ -95,13 +95,13 @@ class Ranks:
     def __init__(self, to_place: Sequence[str]) -> None:
         self.to_place = to_place
 
-    def until(self) -> float:
+    def deadline(self) -> float:
         return 0.0
 
-    def placed(self, taken: ApplyError | None) -> bool:
+    def all_placed(self, taken: ApplyError | None) -> bool:
         return taken is None
 
-    def elsewhere(self, change: Difference) -> Difference:
+    def at_other_addresses(self, change: Difference) -> Difference:
         return change
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:

@@ -44,10 +44,10 @@ class Call:
     outcomes: Mapping[int, Any]
     number: int = 1
 
-    def until(self) -> float:
+    def deadline(self) -> float:
         return monotonic() + 60.0
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.neighbours[0] in self.outcomes
 
     def ended_by_others(self, missing: object, why: str = "") -> NoReturn:
