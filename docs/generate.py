@@ -22,7 +22,7 @@ from hipplan.codes import CODES
 from hipplan.experiment.model import Experiment, Metric
 from hipplan.explain import explain
 from hipplan.language.model import Plan
-from hipplan.language.model.base import AutoSize, Offset, OpenSize, Size, SizeOrShare
+from hipplan.language.base import AutoSize, Offset, OpenSize, Size, SizeOrShare
 from hipplan.language.model.describe import field_docs
 
 DOCS = Path(__file__).parent

@@ -17,7 +17,6 @@ from hipplan.language.model import (
     Buffer,
     Content,
     DeviceSelector,
-    ManagedBuffer,
     Region,
     Reservation,
 )
@@ -230,8 +229,8 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
         name: buffer
         for name, buffer in objects.buffers.items()
         if good(buffer.path, buffer.device)
-        and _uses(buffer.spec, streams)
-        and good(buffer.path, *_named_by(buffer.spec))
+        and all(use.stream is None or use.stream in streams for use in buffer.spec.uses())
+        and good(buffer.path, *(use.device for use in buffer.spec.uses() if use.device))
     }
     regions = {
         name: region._replace(access=known(region.access))
@@ -258,22 +257,3 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
             if good(content.path) and filled.issuperset({content.name, content.spec.copy_of or content.name})
         ),
     )
-
-
-def _uses(spec: Buffer, streams: Container[str]) -> bool:
-    """Whether the streams that a buffer refers to are among these."""
-    if not isinstance(spec, ManagedBuffer):
-        return True
-    wanted = [prefetch.stream for prefetch in spec.prefetch] + ([spec.attach_to.stream] if spec.attach_to else [])
-    return all(stream is None or stream in streams for stream in wanted)
-
-
-def _named_by(spec: Buffer) -> list[str]:
-    """The devices that a buffer's advice and prefetches name."""
-    if not isinstance(spec, ManagedBuffer):
-        return []
-    return [
-        name
-        for name in (*(advice.device for advice in spec.advice), *(prefetch.to for prefetch in spec.prefetch))
-        if name
-    ]

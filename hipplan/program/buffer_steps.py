@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from hipplan.kinds.live import CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
 from hipplan.language.host import HOST
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import Anonymous, ByteRange, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
@@ -39,7 +40,7 @@ class Buffers:
         }
         if isinstance(spec, DeviceBuffer):
             assert isinstance(spec.size, int), "open sizes are decided before"
-            yield steps.CreateDeviceBuffer(size=spec.size, **common)
+            yield CreateDeviceBuffer(size=spec.size, **common)
         elif isinstance(spec, PinnedBuffer):
             yield self._pinned(spec, _pinned_flags(spec), common)
         elif isinstance(spec, RegisteredBuffer):
@@ -50,10 +51,10 @@ class Buffers:
         else:
             yield from self._managed(buffer, spec, common)
 
-    def _pinned(self, spec: PinnedBuffer, flags: tuple[str, ...], common: dict[str, Any]) -> steps.CreatePinnedBuffer:
+    def _pinned(self, spec: PinnedBuffer, flags: tuple[str, ...], common: dict[str, Any]) -> CreatePinnedBuffer:
         node, near = self._numa_node(spec, common["device"]), spec.numa is not None
         common["simulated_node"] = node in self._simulated_nodes
-        return steps.CreatePinnedBuffer(size=spec.size, flags=flags, numa_node=node, near=near, **common)
+        return CreatePinnedBuffer(size=spec.size, flags=flags, numa_node=node, near=near, **common)
 
     def _numa_node(self, spec: PinnedBuffer | Anonymous | None, device: int) -> int:
         """-1: the plan does not decide it, or it is unknown."""
@@ -63,7 +64,7 @@ class Buffers:
         return -1 if wanted is None else wanted
 
     def _managed(self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]) -> Iterator[steps.Step]:
-        yield steps.CreateManagedBuffer(size=spec.size, attach=spec.attach, **common)
+        yield CreateManagedBuffer(size=spec.size, attach=spec.attach, **common)
         if spec.attach_to is not None:
             on = self._stream_device(spec.attach_to.stream)
             yield steps.AttachStream(
@@ -112,10 +113,10 @@ class Buffers:
 
 def _registered(
     spec: RegisteredBuffer, size: int, node: int, document: str, common: Mapping[str, Any]
-) -> steps.RegisterBuffer:
+) -> RegisterBuffer:
     """The step of a registered buffer. document: the plan, whose folder its file is relative to."""
     fresh = spec.anonymous
-    return steps.RegisterBuffer(
+    return RegisterBuffer(
         size=size,
         flags=_set(spec, "portable", "mapped", "read_only"),
         file=str(PurePath(document).parent / spec.file) if spec.file else "",

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
 
+from hipplan.kinds.live import CreateManagedBuffer
 from hipplan.notebooks import InNotebooks
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, TakeOut
@@ -228,7 +229,7 @@ class _Comparison:
         self.kept: set[Key] = set()
         late = []
         for key, step in self.after.made.items():
-            if isinstance(step, (steps.Map, steps.CreateManagedBuffer)):
+            if isinstance(step, (steps.Map, CreateManagedBuffer)):
                 late.append((key, step))  # whether these stay depends on the other objects
             elif step.name not in renewed and self._same(key, step):
                 self.kept.add(key)
@@ -347,7 +348,7 @@ class _Comparison:
             if dict(now) != dict(before):
                 together = step.name in self.after.together
                 yield ChangeAccess(step.name, step.origin, *_now_and_before(now, before), together)
-        elif isinstance(step, steps.CreateManagedBuffer):
+        elif isinstance(step, CreateManagedBuffer):
             old = [
                 advise for advise in self.before.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)
             ]

@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
+from hipplan.kinds.lives import STEPS
 from hipplan.program import content_steps, steps
 from hipplan.program.alterations import ReserveBeside
 from hipplan.program.facts import owners_by_name
@@ -26,12 +27,16 @@ _KEY = "hipplan_program"
 _WHY_MAX = 200
 _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that hold steps."""
-_STEPS = {ReserveBeside.__name__: ReserveBeside} | {
-    kind.__name__: kind
-    for module in (steps, content_steps)
-    for kind in vars(module).values()
-    if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
-}
+_STEPS = (
+    {ReserveBeside.__name__: ReserveBeside}
+    | {kind.__name__: kind for kind in STEPS}
+    | {
+        kind.__name__: kind
+        for module in (steps, content_steps)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
+    }
+)
 """Name -> kind of step; the others of a change are in no program."""
 
 

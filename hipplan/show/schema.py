@@ -13,14 +13,15 @@ from typing import Any
 from pydantic import BaseModel
 
 import hipplan.language.model
+from hipplan.kinds.plans import BUFFERS
 from hipplan.language.model import Plan
 from hipplan.language.model.describe import field_docs
 from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, NumaNode, SourceNote
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REPEATABLE = (
-    "Advice", "Allocation", "Content", "DeviceBuffer", "DeviceSelector", "ManagedBuffer", "Mapping", "PeerLink",
-    "PinnedBuffer", "Prefetch", "Region", "RegisteredBuffer", "Reservation", "Stream", "Tensor",
+    "Advice", "Allocation", "Content", "DeviceSelector", "Mapping", "PeerLink", "Prefetch", "Region", "Reservation",
+    "Stream", "Tensor", *(model.__name__ for model in BUFFERS),
 )  # fmt: skip
 _EXPRESSION = {"type": "string", "pattern": r"\$\(", "description": "$(...): names, integers, sizes, + - * // %"}
 _DOMAIN = {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hipplan.errors import MachineError
+from hipplan.kinds.live import CreatePinnedBuffer, RegisterBuffer
 from hipplan.language.loader import load
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
@@ -125,7 +126,7 @@ def test_pinned_memory_has_the_flags_that_the_plan_says() -> None:
     plan = {"buffers": {"b": {"kind": "pinned", "size": 4096, "portable": True, "mapped": True, "coherent": False}}}
     (create,) = compiled(plan).steps
 
-    assert isinstance(create, steps.CreatePinnedBuffer)
+    assert isinstance(create, CreatePinnedBuffer)
     assert create.flags == ("portable", "mapped", "non_coherent")
 
 
@@ -169,7 +170,7 @@ def test_a_file_is_looked_for_beside_the_plan(tmp_path: Any) -> None:
     path.write_text("hipplan: 1\nbuffers:\n  d: {kind: registered, file: data.bin}\n")
     (register,) = compile_plan(load(path), load_machine("sim-2")).steps
 
-    assert isinstance(register, steps.RegisterBuffer)
+    assert isinstance(register, RegisterBuffer)
     assert register.file == str(tmp_path / "data.bin")
 
 

@@ -5,10 +5,11 @@ These files do not use `from __future__ import annotations`: pydantic would have
 text at each start.
 """
 
-from hipplan.language.model.base import PlanModel
+from hipplan.kinds.plan import ByteRange
+from hipplan.kinds.plans import Buffer
+from hipplan.language.base import PlanModel
 from hipplan.language.model.buffers import (
     Anonymous,
-    Buffer,
     DeviceBuffer,
     ManagedBuffer,
     PinnedBuffer,
@@ -16,7 +17,7 @@ from hipplan.language.model.buffers import (
 )
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
-from hipplan.language.model.managed import Advice, AttachTo, ByteRange, Prefetch
+from hipplan.language.model.managed import Advice, AttachTo, Prefetch
 from hipplan.language.model.plan import Plan
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor

@@ -1,43 +1,23 @@
 """Buffers: one call gives address and memory. Device, pinned, registered and managed."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import (
-    FILL,
-    Count,
-    FilePath,
-    OpenSize,
-    PlanModel,
-    Size,
-    SizeOrShare,
-    Steps,
-    refuse,
-    written,
-)
+from hipplan.kinds.plan import BufferPlan, ByteRange, Move, Note, Use, Where
+from hipplan.language.base import FILL, FilePath, OpenSize, PlanModel, Size, SizeOrShare, Steps, refuse, written
+from hipplan.language.latest import Latest
 from hipplan.language.model.managed import Advice, AttachTo, Prefetch
-from hipplan.language.model.ranks import OfRank
+from hipplan.units import PAGE, full_size, round_up
 
 
-class _Buffer(PlanModel):
-    count: Count | None = None
-    """How many to make, named name.0, name.1, ... Default: one, without a number.
-
-    Source: ours.
-    """
-
-    rank: OfRank | None = None
-    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
-
-    Errors: HP107 in a plan without ranks:.
-    Source: ours.
-    """
-
-
-class DeviceBuffer(_Buffer):
+class DeviceBuffer(BufferPlan):
     """Memory of one device with an address (hipMalloc)."""
+
+    on_host = False
+    for_peers = True
 
     kind: Literal["device"]
     """device."""
@@ -72,7 +52,7 @@ class DeviceBuffer(_Buffer):
         return self
 
 
-class PinnedBuffer(_Buffer):
+class PinnedBuffer(BufferPlan):
     """Host memory that devices access directly (hipHostMalloc)."""
 
     kind: Literal["pinned"]
@@ -193,7 +173,7 @@ class Anonymous(PlanModel):
         return self
 
 
-class RegisteredBuffer(_Buffer):
+class RegisteredBuffer(BufferPlan):
     """Existing host memory, pinned for the devices (hipHostRegister). Needs exactly one of file, bind and anonymous."""
 
     kind: Literal["registered"]
@@ -263,10 +243,22 @@ class RegisteredBuffer(_Buffer):
             raise refuse("HP107", "the same memory cannot be registered as several buffers", at="count", hint=hint)
         return self
 
+    def bound(self) -> str:
+        return self.bind or ""
 
-class ManagedBuffer(_Buffer):
+    def planned_size(self) -> int:
+        return (self.anonymous.size if self.anonymous else self.size) or 0
+
+    def pages(self) -> tuple[Any, Where]:
+        return self.anonymous, ("anonymous",)
+
+
+class ManagedBuffer(BufferPlan):
     """Memory that host and devices share at one address; it moves by advice, prefetch and first use
     (hipMallocManaged)."""
+
+    located = (("advice", "*", "device"), ("prefetch", "*", "to"))
+    streamed = (("prefetch", "*", "stream"), ("attach_to", "stream"))
 
     kind: Literal["managed"]
     """managed."""
@@ -311,8 +303,38 @@ class ManagedBuffer(_Buffer):
     Source: hipMemPrefetchAsync.
     """
 
+    def uses(self) -> Iterator[Use]:
+        for index, advice in enumerate(self.advice):
+            yield Use(("advice", index), "device", advice.device, part=advice.range)
+        for index, prefetch in enumerate(self.prefetch):
+            yield Use(("prefetch", index), "to", prefetch.to, prefetch.stream, prefetch.range)
+        if self.attach_to is not None:
+            yield Use(("attach_to",), stream=self.attach_to.stream)
 
-Buffer = Annotated[
-    DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,
-    Field(discriminator="kind"),
-]
+    def moves(self) -> Iterator[Move]:
+        last: Latest[tuple[str, Where]] = Latest()
+        for index, prefetch in enumerate(self.prefetch):
+            part = prefetch.range or ByteRange()
+            end = self.size if part.size is None else part.at + part.size
+            last.set(part.at, end, (prefetch.to, ("prefetch", index)))
+        return (Move(to, end - start, where) for start, end, (to, where) in last)
+
+    def notes(self, name: str) -> Iterator[Note]:
+        for index, before, now in self._replaced_locations():
+            size = full_size(sum(end - start for start, end, _ in before))
+            summary = f"{now} replaces {before[0][2]} as the preferred location of {size} of '{name}'"
+            why = "the same bytes have one preferred location: the last one that the plan gives them"
+            yield Note("HP260", summary, ("advice", index), why, "remove one, or give them other ranges")
+
+    def _replaced_locations(self) -> Iterator[tuple[int, list[tuple[int, int, str]], str]]:
+        """(number of an advice, the ranges that prefer another location before it, its location)."""
+        preferred: Latest[str] = Latest()
+        for index, advice in enumerate(self.advice):
+            if advice.advise in ("preferred_location", "unset_preferred_location"):
+                part = advice.range or ByteRange()
+                end = self.size if part.size is None else part.at + part.size
+                location = advice.device or ""
+                replaced = preferred.set(part.at // PAGE * PAGE, round_up(end, PAGE), location)
+                others = [range_ for range_ in replaced if location and range_[2] not in ("", location)]
+                if others:
+                    yield index, others, location

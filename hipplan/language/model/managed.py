@@ -5,20 +5,8 @@ from typing import Literal
 from pydantic import model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Offset, PlanModel, Size, refuse
-
-
-class ByteRange(PlanModel):
-    """A part of a buffer."""
-
-    at: Offset = 0
-    """The start, in bytes from the start of the buffer."""
-
-    size: Size | None = None
-    """The length in bytes. Default: up to the end of the buffer.
-
-    Errors: HP208 past the end.
-    """
+from hipplan.kinds.plan import ByteRange
+from hipplan.language.base import PlanModel, refuse
 
 
 class Advice(PlanModel):

@@ -1,0 +1,212 @@
+"""What the steps of all kinds of buffers have, and what hipplan asks each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from hipplan.machines.machine import Machine
+from hipplan.program.checks import Check, Reading, check_kind, check_pages, check_place
+from hipplan.program.steps import CPU_ORDINAL, Step, step_data
+from hipplan.units import short_size
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Something that a machine lacks for a buffer (an HP3xx)."""
+
+    code: str
+    summary: str
+    where: tuple[str, ...] = ()
+    """The place in the plan, below the buffer."""
+    why: str = ""
+    hint: str = ""
+
+
+@step_data
+class Buffer(Step):
+    """Memory that comes with its address. Each kind has a folder in hipplan/kinds, and says there what others ask."""
+
+    lies: ClassVar[Literal["device", "host", "anywhere"]]
+    """Where its memory is: on its device, which peers reach, on the host, or where it was used last."""
+    row: ClassVar[tuple[str, ...]]
+    """Its native row: the operation, and the attributes that are its fields."""
+    compared: ClassVar[tuple[str, ...]] = ()
+    """The attributes that tell two of one name apart; empty: other steps are about it, too."""
+    why_awake: ClassVar[str]
+    """Why its memory cannot be freed by itself."""
+    instead_of_sleep: ClassVar[str] = ""
+    """What to do about that."""
+    why_not_held: ClassVar[str]
+    """Why a holder cannot hold it."""
+    read_only = False
+    """Whether its bytes are in a file, and cannot be written."""
+    huge_pages = "none"
+    """The huge pages that it takes, on `bound_node`."""
+
+    device: int
+    """Where its memory is, or the device that is current in the call."""
+    size: int
+    """Bytes."""
+
+    def taken_from(self, machine: Machine | None) -> int | None:
+        return self.device if self.lies == "device" else CPU_ORDINAL
+
+    @property
+    def bound_node(self) -> int:
+        """The NUMA node that its memory is bound to; -1: none."""
+        return -1
+
+    def is_callers(self) -> bool:
+        """Whether the caller of apply() passes its memory."""
+        return False
+
+    @staticmethod
+    def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:
+        """What a machine lacks for it. spec: its model. name, ordinal: of its device."""
+        return iter(())
+
+
+@step_data
+class CreateDeviceBuffer(Buffer):
+    call = "hipMalloc"
+    makes = "device"
+    lies = "device"
+    row = ("create device buffer", "device", "size")
+    compared = ("device", "size")
+    why_awake = "memory of hipMalloc is freed only together with its addresses"
+    instead_of_sleep = "put it into a region: its addresses are kept"
+    why_not_held = "the driver frees hipMalloc's memory when its process ends"
+
+    def describe(self) -> str:
+        return f"{short_size(self.size)} on device {self.device}"
+
+    def checks(self, reading: Reading) -> Iterator[Check]:
+        yield check_kind(self.name, "device", reading)
+        yield from check_place(self.name, self.device, self.size, reading)
+
+
+_REPORTED_FLAGS = frozenset({"mapped"})
+"""The flags of hipHostMalloc that hipHostGetFlags returns on every runtime: CUDA does not return portable if several
+devices are in use."""
+
+
+@step_data
+class CreatePinnedBuffer(Buffer):
+    call = "hipHostMalloc"
+    makes = "pinned"
+    lies = "host"
+    row = ("create pinned buffer", "device", "size", "flags", "numa_node")
+    compared = ("device", "size", "flags", "numa_node", "near", "simulated_node")
+    why_awake = "it is host memory"
+    why_not_held = "the driver frees pinned memory when its process ends"
+
+    flags: tuple[str, ...] = ()
+    """Those of hipHostMalloc."""
+    numa_node: int = -1
+    """The preferred node for the memory; -1: the runtime chooses."""
+    near: bool = False
+    """The plan requires that node, so it is read back."""
+    simulated_node: bool = False
+    """The simulator plays the node: there is nothing to read back."""
+
+    def describe(self) -> str:
+        place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"
+        return f"{short_size(self.size)} on {place}, device {self.device} current"
+
+    def checks(self, reading: Reading) -> Iterator[Check]:
+        yield check_kind(self.name, "host", reading)
+        if asked := _REPORTED_FLAGS.intersection(self.flags):
+            # Runtimes do not report the other flags, and may set more flags than requested.
+            have = asked.intersection(reading.runtime.host_flags(reading.address_of(self.name)))
+            yield Check(self.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
+        if self.near and not self.simulated_node:
+            yield from check_pages(self.name, self.numa_node, reading)
+
+    @staticmethod
+    def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:
+        if spec.uncached and machine.version and machine.version < (7, 0):
+            yield Lack("HP309", "uncached pinned memory needs HIP 7.0", ("uncached",))
+
+
+@step_data
+class RegisterBuffer(Buffer):
+    """`size` is 0 for all of the file or of the caller's memory."""
+
+    call = "hipHostRegister"
+    makes = "registered"
+    lies = "host"
+    row = (
+        "register buffer", "device", "size", "flags", "file", "bound", "read_only", "bound_node", "huge_pages",
+    )  # fmt: skip
+    why_awake = "it is host memory"
+    why_not_held = "registered memory belongs to one process"
+
+    flags: tuple[str, ...] = ()
+    """Those of hipHostRegister."""
+    file: str = ""
+    """Path of the file to map; else `bind`, else fresh memory."""
+    bind: str = ""
+    read_only: bool = False
+    numa_node: int = -1
+    huge_pages: str = "none"
+    simulated_node: bool = False
+    """The simulator plays the node: the memory is not bound to it."""
+
+    def describe(self) -> str:
+        fresh = f"fresh on NUMA node {self.numa_node}" if self.numa_node >= 0 else "fresh"
+        origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else fresh
+        return f"{short_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
+
+    @property
+    def bound(self) -> bool:
+        return self.is_callers()
+
+    @property
+    def bound_node(self) -> int:
+        return -1 if self.simulated_node else self.numa_node
+
+    def is_callers(self) -> bool:
+        return bool(self.bind)
+
+    def checks(self, reading: Reading) -> Iterator[Check]:
+        yield check_kind(self.name, "host", reading)
+        if not self.simulated_node:
+            yield from check_pages(self.name, self.numa_node, reading)
+
+    @staticmethod
+    def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:
+        if spec.file is None and spec.read_only and machine.runtime == "cuda":
+            why = "registering private memory read-only can hang"
+            yield Lack("HP309", "read_only is for files on CUDA", ("read_only",), why, "remove read_only")
+
+
+@step_data
+class CreateManagedBuffer(Buffer):
+    call = "hipMallocManaged"
+    makes = "managed"
+    lies = "anywhere"
+    row = ("create managed buffer", "device", "size", "attach")
+    why_awake = "memory of hipMallocManaged is freed only together with its addresses"
+    why_not_held = "the driver frees managed memory when its process ends"
+
+    attach: str
+    """global, host or single."""
+
+    def describe(self) -> str:
+        return f"{short_size(self.size)} for host and devices"
+
+    def taken_from(self, machine: Machine | None) -> int | None:
+        # Without page faults it is host memory.
+        is_on_host = machine is not None and machine.runtime != "cuda" and machine.devices[self.device].xnack is False
+        return CPU_ORDINAL if is_on_host else None
+
+    def checks(self, reading: Reading) -> Iterator[Check]:
+        yield check_kind(self.name, "managed", reading)
+
+    @staticmethod
+    def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:
+        if machine.devices[ordinal].managed is False:
+            why = "hipDeviceAttributeManagedMemory is 0"
+            yield Lack("HP305", f"{name} has no managed memory", (), why, "use a device and a pinned buffer")

@@ -1,0 +1,18 @@
+"""The list of the kinds of buffers, as steps."""
+
+from __future__ import annotations
+
+from hipplan.kinds.live import Buffer, CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
+from hipplan.program.steps import Step
+
+BUFFERS: dict[str, type[Buffer]] = {
+    kind.makes: kind for kind in (CreateDeviceBuffer, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
+}
+"""Kind of buffer -> its step."""
+STEPS: tuple[type[Step], ...] = (*BUFFERS.values(),)
+"""All steps of buffers."""
+
+
+def lies(kind: str) -> str:
+    """Where memory of a kind of buffer is, as Buffer.lies; empty for objects of other kinds."""
+    return BUFFERS[kind].lies if kind in BUFFERS else ""
