@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from hipplan.machines.machine import Machine
 from hipplan.program.checks import Check, Reading, check_kind, check_pages, check_place
-from hipplan.program.steps import CPU_ORDINAL, Step, step_data
+from hipplan.program.steps import CPU_ORDINAL, Advise, AttachStream, Prefetch, Step, step_data
 from hipplan.units import short_size
+
+if TYPE_CHECKING:
+    from hipplan.kinds.making import Making
+    from hipplan.kinds.plan import ByteRange
+    from hipplan.language.model.buffers import ManagedBuffer, PinnedBuffer, RegisteredBuffer
+    from hipplan.language.objects import ResolvedBuffer
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,22 @@ class Buffer(Step):
         """Whether the caller of apply() passes its memory."""
         return False
 
+    @classmethod
+    def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
+        """The step that makes a buffer, and those about it."""
+        size = buffer.spec.planned_size()
+        assert isinstance(size, int), "open sizes are decided before"
+        yield cls(buffer.name, making.span(buffer), making.ordinal(buffer.device), size)
+
     @staticmethod
     def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:
         """What a machine lacks for it. spec: its model. name, ordinal: of its device."""
         return iter(())
+
+
+def flags_of(spec: object, *flags: str) -> tuple[str, ...]:
+    """Those of the flags that are set in a model."""
+    return tuple(flag for flag in flags if getattr(spec, flag))
 
 
 @step_data
@@ -115,6 +133,16 @@ class CreatePinnedBuffer(Buffer):
         place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"
         return f"{short_size(self.size)} on {place}, device {self.device} current"
 
+    @classmethod
+    def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
+        spec = cast("PinnedBuffer", buffer.spec)
+        device = making.ordinal(buffer.device)
+        node, near = making.numa_node(spec, device), spec.numa is not None
+        coherency = {None: (), True: ("coherent",), False: ("non_coherent",)}[spec.coherent]
+        flags = (*flags_of(spec, "portable", "mapped", "write_combined", "uncached", "numa_user"), *coherency)
+        simulated = making.is_simulated(node)
+        yield cls(buffer.name, making.span(buffer), device, spec.size, flags, node, near, simulated)
+
     def checks(self, reading: Reading) -> Iterator[Check]:
         yield check_kind(self.name, "host", reading)
         if asked := _REPORTED_FLAGS.intersection(self.flags):
@@ -159,6 +187,26 @@ class RegisterBuffer(Buffer):
         origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else fresh
         return f"{short_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
 
+    @classmethod
+    def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
+        spec = cast("RegisteredBuffer", buffer.spec)
+        device = making.ordinal(buffer.device)
+        fresh = spec.anonymous
+        node = making.numa_node(fresh, device)
+        yield cls(
+            name=buffer.name,
+            origin=making.span(buffer),
+            device=device,
+            size=spec.planned_size(),
+            flags=flags_of(spec, "portable", "mapped", "read_only"),
+            file=making.path(spec.file) if spec.file else "",
+            bind=spec.bind or "",
+            read_only=spec.read_only,
+            numa_node=node,
+            huge_pages="none" if fresh is None else fresh.huge_pages,
+            simulated_node=making.is_simulated(node),
+        )
+
     @property
     def bound(self) -> bool:
         return self.is_callers()
@@ -197,6 +245,28 @@ class CreateManagedBuffer(Buffer):
     def describe(self) -> str:
         return f"{short_size(self.size)} for host and devices"
 
+    @classmethod
+    def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
+        spec = cast("ManagedBuffer", buffer.spec)
+        name = buffer.name
+        yield cls(name, making.span(buffer), making.ordinal(buffer.device), spec.size, spec.attach)
+        if spec.attach_to is not None:
+            stream = spec.attach_to.stream
+            on = making.queue_device(stream)
+            yield AttachStream(name, making.span(buffer, "attach_to"), stream, on, spec.attach_to.mode)
+            making.enqueued[stream, on] = None
+        for number, advice in enumerate(spec.advice):
+            # HIP ignores the device where the plan has none, but still checks that it exists.
+            device = making.ordinal(advice.device) if advice.device else 0
+            place = making.span(buffer, "advice", number)
+            yield Advise(name, place, advice.advise, device, *_range_of(advice.range, spec.size))
+        for number, prefetch in enumerate(spec.prefetch):
+            to, stream = making.ordinal(prefetch.to), prefetch.stream or ""
+            on = making.queue_device(stream, to)
+            place = making.span(buffer, "prefetch", number)
+            yield Prefetch(name, place, to, *_range_of(prefetch.range, spec.size), stream, on)
+            making.enqueued[stream, on] = None
+
     def taken_from(self, machine: Machine | None) -> int | None:
         # Without page faults it is host memory.
         is_on_host = machine is not None and machine.runtime != "cuda" and machine.devices[self.device].xnack is False
@@ -210,3 +280,10 @@ class CreateManagedBuffer(Buffer):
         if machine.devices[ordinal].managed is False:
             why = "hipDeviceAttributeManagedMemory is 0"
             yield Lack("HP305", f"{name} has no managed memory", (), why, "use a device and a pinned buffer")
+
+
+def _range_of(part: ByteRange | None, whole: int) -> tuple[int, int]:
+    """(offset, size) in bytes of a range of a buffer."""
+    if part is None:
+        return 0, whole
+    return part.at, part.size or whole - part.at
