@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from hipplan.machines.machine import Machine
-from hipplan.program.checks import Check, Reading, check_kind, check_pages, check_place
+from hipplan.program.checks import Check, Reading, check_kind, check_pages
 from hipplan.program.steps import CPU_ORDINAL, Advise, AttachStream, Prefetch, Step, step_data
 from hipplan.units import short_size
 
@@ -84,25 +84,6 @@ class Buffer(Step):
 def flags_of(spec: object, *flags: str) -> tuple[str, ...]:
     """Those of the flags that are set in a model."""
     return tuple(flag for flag in flags if getattr(spec, flag))
-
-
-@step_data
-class CreateDeviceBuffer(Buffer):
-    call = "hipMalloc"
-    makes = "device"
-    lies = "device"
-    row = ("create device buffer", "device", "size")
-    compared = ("device", "size")
-    why_awake = "memory of hipMalloc is freed only together with its addresses"
-    instead_of_sleep = "put it into a region: its addresses are kept"
-    why_not_held = "the driver frees hipMalloc's memory when its process ends"
-
-    def describe(self) -> str:
-        return f"{short_size(self.size)} on device {self.device}"
-
-    def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "device", reading)
-        yield from check_place(self.name, self.device, self.size, reading)
 
 
 _REPORTED_FLAGS = frozenset({"mapped"})

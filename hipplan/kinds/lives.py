@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hipplan.kinds.live import Buffer, CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
+from hipplan.kinds.device.live import CreateDeviceBuffer
+from hipplan.kinds.live import Buffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
 from hipplan.program.steps import Step
 
 BUFFERS: dict[str, type[Buffer]] = {

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hipplan.language.model.buffers import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.kinds.device.plan import DeviceBuffer
+from hipplan.language.model.buffers import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 
 Buffer = Annotated[
     DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic
-from hipplan.kinds.live import CreateDeviceBuffer
+from hipplan.kinds.device.live import CreateDeviceBuffer
 from hipplan.language.base import FILL
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hipplan.errors import ApplyError, HipplanError, LeakError
-from hipplan.kinds.live import CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer
+from hipplan.kinds.device.live import CreateDeviceBuffer
+from hipplan.kinds.live import CreateManagedBuffer, CreatePinnedBuffer
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run

@@ -5,16 +5,11 @@ These files do not use `from __future__ import annotations`: pydantic would have
 text at each start.
 """
 
+from hipplan.kinds.device.plan import DeviceBuffer
 from hipplan.kinds.plan import ByteRange
 from hipplan.kinds.plans import Buffer
 from hipplan.language.base import PlanModel
-from hipplan.language.model.buffers import (
-    Anonymous,
-    DeviceBuffer,
-    ManagedBuffer,
-    PinnedBuffer,
-    RegisteredBuffer,
-)
+from hipplan.language.model.buffers import Anonymous, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.language.model.managed import Advice, AttachTo, Prefetch
