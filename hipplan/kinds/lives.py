@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hipplan.kinds.device.live import CreateDeviceBuffer
-from hipplan.kinds.live import Buffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
+from hipplan.kinds.live import Buffer, CreateManagedBuffer, RegisterBuffer
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program.steps import Step
 
 BUFFERS: dict[str, type[Buffer]] = {

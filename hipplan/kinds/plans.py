@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from hipplan.kinds.device.plan import DeviceBuffer
-from hipplan.language.model.buffers import ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.kinds.pinned.plan import PinnedBuffer
+from hipplan.language.model.buffers import ManagedBuffer, RegisteredBuffer
 
 Buffer = Annotated[
     DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,

@@ -15,7 +15,7 @@ from hipplan.errors import ApplyError, LayoutInUse, MachineError, driver_failure
 from hipplan.files.open_by import open_by
 from hipplan.files.output import unwritten
 from hipplan.files.places import NameInFolder
-from hipplan.kinds.live import CreatePinnedBuffer
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from hipplan.kinds.live import CreatePinnedBuffer
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program.steps import Step
 
 HOST, DROP, FILE, MAPPED = "host", "drop", "file", "mapped"

@@ -16,8 +16,8 @@ from hipplan.errors import Span
 from hipplan.files.dtypes import BYTE, dtype_of
 from hipplan.files.tensorfiles import WantedBytes, is_safetensors
 from hipplan.files.values import encode
-from hipplan.kinds.live import CreatePinnedBuffer
 from hipplan.kinds.lives import lies
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, MemoryPart, Staging, Taken

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hipplan.errors import ApplyError
-from hipplan.kinds.live import CreatePinnedBuffer
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name

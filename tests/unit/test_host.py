@@ -9,7 +9,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import MachineError
-from hipplan.kinds.live import CreatePinnedBuffer
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.loader import LoadedPlan
 from hipplan.lowering.compiler import compile_change
 from hipplan.machines import host

@@ -6,10 +6,11 @@ text at each start.
 """
 
 from hipplan.kinds.device.plan import DeviceBuffer
+from hipplan.kinds.pinned.plan import PinnedBuffer
 from hipplan.kinds.plan import ByteRange
 from hipplan.kinds.plans import Buffer
 from hipplan.language.base import PlanModel
-from hipplan.language.model.buffers import Anonymous, ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.language.model.buffers import Anonymous, ManagedBuffer, RegisteredBuffer
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.language.model.managed import Advice, AttachTo, Prefetch
