@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hipplan.kinds.device.live import CreateDeviceBuffer
-from hipplan.kinds.live import Buffer, CreateManagedBuffer, RegisterBuffer
+from hipplan.kinds.live import Buffer, CreateManagedBuffer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.program.steps import Step
 
 BUFFERS: dict[str, type[Buffer]] = {

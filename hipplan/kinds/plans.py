@@ -6,7 +6,8 @@ from pydantic import Field
 
 from hipplan.kinds.device.plan import DeviceBuffer
 from hipplan.kinds.pinned.plan import PinnedBuffer
-from hipplan.language.model.buffers import ManagedBuffer, RegisteredBuffer
+from hipplan.kinds.registered.plan import RegisteredBuffer
+from hipplan.language.model.buffers import ManagedBuffer
 
 Buffer = Annotated[
     DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,

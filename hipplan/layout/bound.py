@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
-from hipplan.kinds.live import RegisterBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.layout.state import State
 from hipplan.plain import called, counted, number, shown
 from hipplan.program.alterations import refuse

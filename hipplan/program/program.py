@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from hipplan.errors import Diagnostic
-from hipplan.kinds.live import RegisterBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine

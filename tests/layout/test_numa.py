@@ -11,8 +11,8 @@ import pytest
 
 import hipplan
 from hipplan import ApplyError, MachineError, PlanError, _core
-from hipplan.kinds.live import RegisterBuffer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.machines.machine import Machine, NumaNode
 from hipplan.machines.profiles import load_machine
 from tests.conftest import Simulator

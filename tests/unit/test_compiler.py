@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hipplan.errors import MachineError
-from hipplan.kinds.live import RegisterBuffer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.language.loader import load
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
