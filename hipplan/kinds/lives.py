@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hipplan.kinds.device.live import CreateDeviceBuffer
-from hipplan.kinds.live import Buffer, CreateManagedBuffer
+from hipplan.kinds.live import Buffer
+from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.program.steps import Step
@@ -12,8 +13,8 @@ BUFFERS: dict[str, type[Buffer]] = {
     kind.makes: kind for kind in (CreateDeviceBuffer, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
 }
 """Kind of buffer -> its step."""
-STEPS: tuple[type[Step], ...] = (*BUFFERS.values(),)
-"""All steps of buffers."""
+STEPS: tuple[type[Step], ...] = (*BUFFERS.values(), Advise, Prefetch, AttachStream)
+"""The steps that make buffers, and those about them."""
 
 
 def lies(kind: str) -> str:

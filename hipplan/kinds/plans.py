@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from hipplan.kinds.device.plan import DeviceBuffer
+from hipplan.kinds.managed.plan import ManagedBuffer
 from hipplan.kinds.pinned.plan import PinnedBuffer
 from hipplan.kinds.registered.plan import RegisteredBuffer
-from hipplan.language.model.buffers import ManagedBuffer
 
 Buffer = Annotated[
     DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,

@@ -12,13 +12,12 @@ from typing import overload
 
 from hipplan import _core
 from hipplan._core import word_of
-from hipplan.kinds.live import CreateManagedBuffer
+from hipplan.kinds.managed.advice import range_checks
 from hipplan.layout.state import State
 from hipplan.lowering.rows import rows_of
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
-from hipplan.program.advice import NOWHERE, AdvisedPart, pieces
 from hipplan.program.checks import Check
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
@@ -98,7 +97,7 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     single = program.single
     by_step = {number: tuple(step.checks(state)) for number, step in single}
     if program.ranges_told:
-        by_step[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
+        by_step[len(program.steps)] = tuple(range_checks([step for _, step in single], state))
     return Checks(program, readings, by_step)
 
 
@@ -138,36 +137,3 @@ def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> I
 
 def _location(kind: str, ordinal: int) -> str:
     return {"device": f"device {ordinal}", "host_numa": f"NUMA node {ordinal}"}.get(kind, kind)
-
-
-def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
-    """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
-    advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
-    for step in todo:
-        if isinstance(step, (steps.Advise, steps.Prefetch)):
-            advised.setdefault(step.name, []).append(step)
-    sizes = {s.name: s.size for s in todo if isinstance(s, CreateManagedBuffer)}
-    for name, wanted in advised.items():
-        # Not every runtime has coherency advice; if the advice succeeded, this one has.
-        coherency = any(isinstance(step, steps.Advise) and "coarse_grain" in step.advice for step in wanted)
-        for piece in pieces(wanted, sizes[name]):
-            yield from _piece_checks(name, piece, state, coherency)
-
-
-def _piece_checks(name: str, piece: AdvisedPart, state: State, coherency: bool) -> Iterator[Check]:
-    address, size = state.address_of(name) + piece.start, piece.end - piece.start
-    where = f"[{piece.start}, {piece.end})"
-
-    def current_value(attribute: str) -> str:
-        return str(state.runtime.range_attribute(address, size, attribute))
-
-    yield Check(name, f"read mostly {where}", str(piece.read_mostly), current_value("read_mostly"))
-    yield Check(name, f"preferred location {where}", str(piece.preferred), current_value("preferred_location"))
-    if coherency:
-        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
-    if piece.prefetched != NOWHERE:  # a prefetch by other code, or of an earlier plan, cannot be undone
-        yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
-    # HIP omits the CPU, even if it was advised.
-    desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
-    current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
-    yield Check(name, f"accessed by {where}", str(desired), str(current))

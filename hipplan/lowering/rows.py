@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from hipplan.kinds.lives import BUFFERS
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.program import steps
 from hipplan.program.alterations import (
     ChangeAccess,
@@ -100,7 +101,7 @@ def _map(s: steps.Map, slots: Slots, *_: object) -> Row:
     return "map", s.name, slots[s.name], slots[s.reservation], s.offset, slots[s.allocation], s.size
 
 
-def _prefetch(s: steps.Prefetch, slots: Slots, *_: object) -> Row:
+def _prefetch(s: Prefetch, slots: Slots, *_: object) -> Row:
     stream = slots[s.stream] if s.stream else -1
     return "prefetch", s.name, slots[s.name], s.offset, s.size, s.device, stream, s.on
 
@@ -139,9 +140,9 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Owners, Any], Row]] = {
     steps.SetAccess: _set_access,
     steps.CreateStream: _fields("create stream", "device"),
     **{kind: _fields(*kind.row) for kind in BUFFERS.values()},
-    steps.Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
-    steps.Prefetch: _prefetch,
-    steps.AttachStream: lambda s, slots, *_: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
+    Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
+    Prefetch: _prefetch,
+    AttachStream: lambda s, slots, *_: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
     steps.AwaitStream: lambda s, slots, *_: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
     ChangeAccess: _change_access,
     KeepAccess: _keep_access,

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from hipplan.kinds import lives
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.pictures.looks import OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.managed import advised, tracks
 from hipplan.pictures.scene import Box, Chip, Ribbon, Track
@@ -83,7 +84,7 @@ class MemoryRibbons:
         self._alone = alone
         self._about: dict[str, list[str]] = defaultdict(list)
         for _, step in program.single:
-            if isinstance(step, (steps.Advise, steps.Prefetch, steps.AttachStream)):
+            if isinstance(step, (Advise, Prefetch, AttachStream)):
                 self._about[step.name].append(f"{step.call}: {step.describe()}")
 
     def ranges(self) -> list[Resource]:

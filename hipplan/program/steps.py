@@ -207,48 +207,6 @@ class CreateStream(Step):
 
 
 @step_data
-class Advise(Step):
-    call = "hipMemAdvise"
-    advice: str
-    device: int
-    offset: int
-    size: int
-
-    def describe(self) -> str:
-        whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{self.advice} ({whom}), {short_size(self.size)} at +{format_size(self.offset)}"
-
-
-@step_data
-class Prefetch(Step):
-    call = "hipMemPrefetchAsync"
-    device: int
-    offset: int
-    size: int
-    stream: str
-    """Name of a stream of the plan; empty: the null stream of `on`."""
-    on: int
-    """The device that the stream belongs to, current in the call."""
-
-    def describe(self) -> str:
-        to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{short_size(self.size)} at +{format_size(self.offset)} to {to}"
-
-
-@step_data
-class AttachStream(Step):
-    call = "hipStreamAttachMemAsync"
-    stream: str
-    on: int
-    """The device that the stream belongs to, current in the call."""
-    mode: str
-    """global, host or single."""
-
-    def describe(self) -> str:
-        return f"{self.mode} to stream {self.stream}"
-
-
-@step_data
 class AwaitStream(Step):
     """Waits until enqueued work is done. `name` is the stream's; empty: the null stream of `on`."""
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.kinds.lives import STEPS
+from hipplan.kinds.managed.live import AttachStream, Prefetch
 from hipplan.program import content_steps, steps
 from hipplan.program.alterations import ReserveBeside
 from hipplan.program.facts import owners_by_name
@@ -90,7 +91,7 @@ def _require_objects(some_steps: Sequence[steps.Step]) -> None:
             owners[step.name]
         elif isinstance(step, steps.Map):
             _require(step.reservation, made)
-        elif isinstance(step, steps.AttachStream) or (isinstance(step, steps.Prefetch) and step.stream):
+        elif isinstance(step, AttachStream) or (isinstance(step, Prefetch) and step.stream):
             _require(step.stream, made)
         if step.name or not isinstance(step, steps.AwaitStream):
             _require(step.name, made)

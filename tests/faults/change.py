@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.kinds.device.live import CreateDeviceBuffer
-from hipplan.kinds.live import CreateManagedBuffer
+from hipplan.kinds.managed.live import CreateManagedBuffer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options

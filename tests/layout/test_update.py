@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
-from hipplan.kinds.live import CreateManagedBuffer
+from hipplan.kinds.managed.live import CreateManagedBuffer
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.lowering.compiler import compile_change

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hipplan.errors import MachineError
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.language.loader import load
@@ -53,7 +54,7 @@ def test_steps_never_name_what_does_not_exist_yet(path: Any) -> None:
     made: set[str] = set()
     for step in compile_plan(load(path), load_machine("sim-2")).steps:
         needs = {getattr(step, field, "") for field in ("reservation", "allocation", "stream")} - {""}
-        if isinstance(step, (steps.SetAccess, steps.Advise, steps.Prefetch, steps.AttachStream)):
+        if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream)):
             needs.add(step.name)
         assert needs <= made
         made.add(step.name)
@@ -136,7 +137,7 @@ def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
     plan = {"buffers": {"b": {"kind": "managed", "size": "4MiB", "advice": advice}}}
     advise = compiled(plan).steps[1]
 
-    assert isinstance(advise, steps.Advise)
+    assert isinstance(advise, Advise)
     assert (advise.advice, advise.device, advise.offset, advise.size) == (
         "preferred_location",
         steps.CPU_ORDINAL,
@@ -150,7 +151,7 @@ def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
     managed = {"kind": "managed", "size": "1MiB", "prefetch": fetched, "attach_to": {"stream": "s"}}
     streams = {"s": {"device": "gpu.1"}}
     program = compiled({"devices": {"gpu": {"count": 2}}, "streams": streams, "buffers": {"m": managed}})
-    on = [step.on for step in program.steps if isinstance(step, steps.Prefetch)]
+    on = [step.on for step in program.steps if isinstance(step, Prefetch)]
     waits = [(step.name, step.on) for step in program.steps if isinstance(step, steps.AwaitStream)]
 
     assert on == [1, 0, 1, 1]

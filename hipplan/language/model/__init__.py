@@ -6,15 +6,14 @@ text at each start.
 """
 
 from hipplan.kinds.device.plan import DeviceBuffer
+from hipplan.kinds.managed.plan import Advice, AttachTo, ManagedBuffer, Prefetch
 from hipplan.kinds.pinned.plan import PinnedBuffer
 from hipplan.kinds.plan import ByteRange
 from hipplan.kinds.plans import Buffer
 from hipplan.kinds.registered.plan import Anonymous, RegisteredBuffer
 from hipplan.language.base import PlanModel
-from hipplan.language.model.buffers import ManagedBuffer
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
-from hipplan.language.model.managed import Advice, AttachTo, Prefetch
 from hipplan.language.model.plan import Plan
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
