@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hipplan.language.host import HOST, is_host
 from hipplan.language.model import (
     OWNER,
     Allocation,
     Attached,
-    Buffer,
     Content,
     DeviceSelector,
     Region,
     Reservation,
 )
+
+if TYPE_CHECKING:
+    from hipplan.kinds.plans import Buffer  # attaching reads no plan
 
 Path = tuple[Hashable, ...]
 

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic
 from hipplan.kinds.device.live import CreateDeviceBuffer
+from hipplan.kinds.device.plan import DeviceBuffer
 from hipplan.language.base import FILL
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import DeviceBuffer, Region
+from hipplan.language.model import Region
 from hipplan.language.objects import Objects, Path, sound
 from hipplan.machines.machine import Machine, MachineDevice
 from hipplan.program.program import Program

@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-import hipplan.language.model
 from hipplan.kinds.plans import BUFFERS
-from hipplan.language.model import Plan
-from hipplan.language.model.describe import field_docs
+from hipplan.language.model.describe import field_docs, models_below
+from hipplan.language.model.plan import Plan
 from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, NumaNode, SourceNote
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -52,8 +51,7 @@ _INCLUDE = {
 
 def plan_schema() -> dict[str, Any]:
     """The schema of a plan."""
-    models = {name: getattr(hipplan.language.model, name) for name in hipplan.language.model.__all__}
-    schema = _described(Plan, models)
+    schema = _described(Plan, models_below(Plan))
     definitions = schema["$defs"]
     for definition in [schema, *definitions.values()]:
         properties = definition["properties"]

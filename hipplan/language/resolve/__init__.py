@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hipplan.errors import Diagnostic
 from hipplan.language.budget import Budget
-from hipplan.language.model import Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import (
     Objects,
     ResolvedAllocation,

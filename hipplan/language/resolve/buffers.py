@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hipplan.language.model import ByteRange
+from hipplan.kinds.plan import ByteRange
 from hipplan.language.objects import Path, ResolvedBuffer, ResolvedStream
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from hipplan.files.dtypes import BY_NAME, BYTE
 from hipplan.files.values import encode
 from hipplan.language.host import HOST
-from hipplan.language.model import Content, Plan
+from hipplan.language.model import Content
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
 from hipplan.units import full_size

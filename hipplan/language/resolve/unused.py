@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hipplan.errors import Diagnostic
-from hipplan.language.model import Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
 
