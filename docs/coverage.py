@@ -42,6 +42,7 @@ fails if a function, parameter or value has no row, or if a row names a field or
 
 # Parameters that are plain numbers in C, and the constants that they are made of.
 _FLAGS = {
+    ("hipExtMallocWithFlags", "flags"): "hipDeviceMalloc",
     ("hipHostMalloc", "flags"): "hipHostMalloc",
     ("hipHostRegister", "flags"): "hipHostRegister",
     ("hipMallocManaged", "flags"): "hipMemAttach",
