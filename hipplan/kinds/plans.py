@@ -1,6 +1,6 @@
 """The list of the kinds of buffers, as a plan has them."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field
 
@@ -14,3 +14,4 @@ Buffer = Annotated[
     Field(discriminator="kind"),
 ]
 BUFFERS = (DeviceBuffer, PinnedBuffer, RegisteredBuffer, ManagedBuffer)
+KINDS: tuple[str, ...] = tuple(get_args(buffer.model_fields["kind"].annotation)[0] for buffer in BUFFERS)
