@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hipplan.machines.machine import Machine
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 
 if TYPE_CHECKING:
     from hipplan.kinds.making import Making
     from hipplan.language.objects import ResolvedBuffer
+    from hipplan.machines.machine import Machine
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from hipplan.errors import Span
 from hipplan.language.host import HOST
-from hipplan.machines.machine import Machine
 from hipplan.program.steps import CPU_ORDINAL
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
     from hipplan.language.objects import ResolvedBuffer
+    from hipplan.machines.machine import Machine
 
 
 class Making:

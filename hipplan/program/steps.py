@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
 from hipplan.language.host import HOST
-from hipplan.machines.machine import Machine
 from hipplan.program.checks import Check, Reading
 from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
+
+    from hipplan.machines.machine import Machine
 else:
 
     def dataclass_transform(**_: Any) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from hipplan.kinds.live import Buffer, Lack
-from hipplan.machines.machine import Machine
 from hipplan.program.checks import Check, Reading, check_kind
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 from hipplan.units import format_size, short_size
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from hipplan.kinds.managed.plan import ManagedBuffer
     from hipplan.kinds.plan import ByteRange
     from hipplan.language.objects import ResolvedBuffer
+    from hipplan.machines.machine import Machine
 
 
 @step_data

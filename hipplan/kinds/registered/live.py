@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from hipplan.kinds.live import Buffer, Lack, flags_of
-from hipplan.machines.machine import Machine
 from hipplan.program.checks import Check, Reading, check_kind, check_pages
 from hipplan.program.steps import Step, step_data
 from hipplan.units import short_size
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from hipplan.kinds.making import Making
     from hipplan.kinds.registered.plan import RegisteredBuffer
     from hipplan.language.objects import ResolvedBuffer
+    from hipplan.machines.machine import Machine
 
 
 @step_data
