@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -65,11 +65,11 @@ class Buffer(Step):
         return False
 
     @classmethod
-    def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
+    def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterable[Step]:
         """The step that makes a buffer, and those about it."""
-        size = buffer.spec.planned_size()
+        size = buffer.spec.size
         assert isinstance(size, int), "open sizes are decided before"
-        yield cls(buffer.name, making.span(buffer), making.ordinal(buffer.device), size)
+        return (cls(buffer.name, making.span(*buffer.path), making.devices[buffer.device], size),)
 
     @staticmethod
     def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:

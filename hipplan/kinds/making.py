@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from hipplan.errors import Span
 from hipplan.language.host import HOST
 from hipplan.program.steps import CPU_ORDINAL
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
-    from hipplan.language.objects import ResolvedBuffer
     from hipplan.machines.machine import Machine
 
 
@@ -23,25 +21,24 @@ class Making:
         """devices: the ordinals."""
         self._plan = plan
         self._machine = machine
-        self._devices = devices
+        self.devices = devices
+        """Name -> ordinal."""
+        self.span = plan.span
+        """The place of a path in the plan."""
         self._simulated_nodes = {known.node for known in machine.numa_nodes if known.simulated}
         self.enqueued: dict[tuple[str, int], None] = {}
         """(stream or empty for the null stream, its device) with work to wait for, in order."""
 
     def ordinal(self, device: str) -> int:
         """The ordinal of a device; CPU_ORDINAL of the host."""
-        return CPU_ORDINAL if device == HOST else self._devices[device]
+        return CPU_ORDINAL if device == HOST else self.devices[device]
 
     def queue_device(self, stream: str, target: int = CPU_ORDINAL) -> int:
         """The ordinal of the device that a stream belongs to. Empty: the null stream of the target; the host has none,
         so for it that of the plan's first device."""
         if stream:
-            return self._devices[self._plan.objects.streams[stream].device]
-        return next(iter(self._devices.values())) if target == CPU_ORDINAL else target
-
-    def span(self, buffer: ResolvedBuffer, *where: str | int) -> Span | None:
-        """The place of a buffer in the plan, or of a line below it."""
-        return self._plan.span(*buffer.path, *where)
+            return self.devices[self._plan.objects.streams[stream].device]
+        return next(iter(self.devices.values())) if target == CPU_ORDINAL else target
 
     def path(self, file: str) -> str:
         """The path of a file that the plan names."""

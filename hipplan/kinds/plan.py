@@ -60,6 +60,9 @@ class BufferPlan(PlanModel):
     """Whether it may take memory of the host."""
     for_peers: ClassVar[bool] = False
     """Whether other devices reach it over peer links."""
+    has_lines: ClassVar[bool] = False
+    """Whether it may have lines that refer to others, move bytes or deserve a warning. Plans have thousands of buffers
+    without, and those are not asked."""
     located: ClassVar[tuple[Where, ...]] = ()
     """Where a device or the host is named in it; `*`: each item of a list."""
     streamed: ClassVar[tuple[Where, ...]] = ()

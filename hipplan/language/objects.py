@@ -227,12 +227,16 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
             mappings = [replace(mapping, access=known(mapping.access)) for mapping in mappings]
             reservations[name] = reservation._replace(mappings=tuple(mappings))
     streams = {name: stream for name, stream in objects.streams.items() if good(stream.path, stream.device)}
+
+    def has_what_it_uses(buffer: ResolvedBuffer) -> bool:
+        uses = [*buffer.spec.uses()]
+        named = [use.device for use in uses if use.device]
+        return all(use.stream is None or use.stream in streams for use in uses) and good(buffer.path, *named)
+
     buffers = {
         name: buffer
         for name, buffer in objects.buffers.items()
-        if good(buffer.path, buffer.device)
-        and all(use.stream is None or use.stream in streams for use in buffer.spec.uses())
-        and good(buffer.path, *(use.device for use in buffer.spec.uses() if use.device))
+        if good(buffer.path, buffer.device) and (not buffer.spec.has_lines or has_what_it_uses(buffer))
     }
     regions = {
         name: region._replace(access=known(region.access))

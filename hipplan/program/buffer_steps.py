@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.making import Making
@@ -17,6 +17,6 @@ class Buffers(Making):
         """The waits for what the steps so far enqueue."""
         return (steps.AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
-    def steps_of(self, buffer: ResolvedBuffer) -> Iterator[steps.Step]:
+    def steps_of(self, buffer: ResolvedBuffer) -> Iterable[steps.Step]:
         """Those of one buffer."""
         return BUFFERS[buffer.spec.kind].steps_of(buffer, self)

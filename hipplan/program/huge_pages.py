@@ -50,7 +50,7 @@ def taken(steps: Iterable[Step]) -> Pages:
     """The huge pages that steps take."""
     pages: Pages = Counter()
     for step in steps:
-        if isinstance(step, Buffer) and (size := _size(step)) is not None:
+        if isinstance(step, Buffer) and step.huge_pages != "none" and (size := _size(step)) is not None:
             pages[size, step.bound_node] += -(-step.size // parse_size(size))
     return pages
 

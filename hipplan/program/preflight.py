@@ -191,7 +191,7 @@ class _Rules:
         sizes: dict[str, int] = {}
         largest: dict[str, tuple[int, Path]] = {}
         for buffer in self.objects.buffers.values():
-            for to, size, where in buffer.spec.moves():
+            for to, size, where in buffer.spec.moves() if buffer.spec.has_lines else ():
                 sizes[to] = sizes.get(to, 0) + size
                 path = (*buffer.path, *where)
                 largest[to] = max(largest.get(to, (0, path)), (size, path), key=itemgetter(0))

@@ -79,21 +79,21 @@ class CreateManagedBuffer(Buffer):
     def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
         spec = cast("ManagedBuffer", buffer.spec)
         name = buffer.name
-        yield cls(name, making.span(buffer), making.ordinal(buffer.device), spec.size, spec.attach)
+        yield cls(name, making.span(*buffer.path), making.devices[buffer.device], spec.size, spec.attach)
         if spec.attach_to is not None:
             stream = spec.attach_to.stream
             on = making.queue_device(stream)
-            yield AttachStream(name, making.span(buffer, "attach_to"), stream, on, spec.attach_to.mode)
+            yield AttachStream(name, making.span(*buffer.path, "attach_to"), stream, on, spec.attach_to.mode)
             making.enqueued[stream, on] = None
         for number, advice in enumerate(spec.advice):
             # HIP ignores the device where the plan has none, but still checks that it exists.
             device = making.ordinal(advice.device) if advice.device else 0
-            place = making.span(buffer, "advice", number)
+            place = making.span(*buffer.path, "advice", number)
             yield Advise(name, place, advice.advise, device, *_range_of(advice.range, spec.size))
         for number, prefetch in enumerate(spec.prefetch):
             to, stream = making.ordinal(prefetch.to), prefetch.stream or ""
             on = making.queue_device(stream, to)
-            place = making.span(buffer, "prefetch", number)
+            place = making.span(*buffer.path, "prefetch", number)
             yield Prefetch(name, place, to, *_range_of(prefetch.range, spec.size), stream, on)
             making.enqueued[stream, on] = None
 

@@ -112,6 +112,7 @@ class ManagedBuffer(BufferPlan):
     """Memory that host and devices share at one address; it moves by advice, prefetch and first use
     (hipMallocManaged)."""
 
+    has_lines = True
     located = (("advice", "*", "device"), ("prefetch", "*", "to"))
     streamed = (("prefetch", "*", "stream"), ("attach_to", "stream"))
 

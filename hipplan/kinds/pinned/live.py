@@ -48,12 +48,12 @@ class CreatePinnedBuffer(Buffer):
     @classmethod
     def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
         spec = cast("PinnedBuffer", buffer.spec)
-        device = making.ordinal(buffer.device)
+        device = making.devices[buffer.device]
         node, near = making.numa_node(spec, device), spec.numa is not None
         coherency = {None: (), True: ("coherent",), False: ("non_coherent",)}[spec.coherent]
         flags = (*flags_of(spec, "portable", "mapped", "write_combined", "uncached", "numa_user"), *coherency)
         simulated = making.is_simulated(node)
-        yield cls(buffer.name, making.span(buffer), device, spec.size, flags, node, near, simulated)
+        yield cls(buffer.name, making.span(*buffer.path), device, spec.size, flags, node, near, simulated)
 
     def checks(self, reading: Reading) -> Iterator[Check]:
         yield check_kind(self.name, "host", reading)

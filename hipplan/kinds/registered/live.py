@@ -49,12 +49,12 @@ class RegisterBuffer(Buffer):
     @classmethod
     def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterator[Step]:
         spec = cast("RegisteredBuffer", buffer.spec)
-        device = making.ordinal(buffer.device)
+        device = making.devices[buffer.device]
         fresh = spec.anonymous
         node = making.numa_node(fresh, device)
         yield cls(
             name=buffer.name,
-            origin=making.span(buffer),
+            origin=making.span(*buffer.path),
             device=device,
             size=spec.planned_size(),
             flags=flags_of(spec, "portable", "mapped", "read_only"),

@@ -30,7 +30,7 @@ def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
     """HP107: the caller's memory is registered once."""
     taken: dict[str, str] = {}
     for buffer in buffers.values():
-        bound = buffer.spec.bound()
+        bound = buffer.spec.bound() if buffer.spec.on_host else ""
         first = taken.setdefault(bound, buffer.name) if bound else buffer.name
         if first != buffer.name:
             summary = f"'{first}' and '{buffer.name}' both register the memory bound to '{bound}'"

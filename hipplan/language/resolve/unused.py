@@ -64,7 +64,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             summary = f"'{range_.name}' is sealed, but has no contents"
             warn("HP257", summary, (*range_.path, "seal"), why, "add contents for it, or remove seal")
     for buffer in objects.buffers.values():
-        for note in buffer.spec.notes(buffer.name) if buffer.path not in reported else ():
+        for note in buffer.spec.notes(buffer.name) if buffer.spec.has_lines and buffer.path not in reported else ():
             warn(note.code, note.summary, (*buffer.path, *note.where), note.why, note.hint)
 
 
