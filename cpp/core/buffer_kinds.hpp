@@ -3,6 +3,7 @@
 
 #include <variant>
 
+#include "buffers/coherent.hpp"
 #include "buffers/device.hpp"
 #include "buffers/managed.hpp"
 #include "buffers/pinned.hpp"
@@ -15,7 +16,8 @@ struct types {
   static constexpr std::size_t size = sizeof...(Members);
 };
 
-using buffer_rows = types<create_device_buffer, create_pinned_buffer, register_buffer, create_managed_buffer>;
+using buffer_rows = types<create_device_buffer, create_coherent_buffer, create_pinned_buffer, register_buffer,
+                          create_managed_buffer>;
 
 /// The variants with the members of lists, those of buffers between the others.
 template <class First, class Rows, class Last>

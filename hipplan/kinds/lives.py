@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hipplan.kinds.coherent.live import CreateCoherentBuffer
 from hipplan.kinds.device.live import CreateDeviceBuffer
 from hipplan.kinds.live import Buffer
 from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
@@ -10,7 +11,8 @@ from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.program.steps import Step
 
 BUFFERS: dict[str, type[Buffer]] = {
-    kind.makes: kind for kind in (CreateDeviceBuffer, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
+    kind.makes: kind
+    for kind in (CreateDeviceBuffer, CreateCoherentBuffer, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
 }
 """Kind of buffer -> its step."""
 STEPS: tuple[type[Step], ...] = (*BUFFERS.values(), Advise, Prefetch, AttachStream)

@@ -87,7 +87,7 @@ class Plan(PlanModel):
     buffers: dict[Name, Buffer] = {}
     """Memory that comes with its address, by name.
 
-    Source: hipMalloc, hipHostMalloc, hipHostRegister, hipMallocManaged.
+    Source: hipMalloc, hipExtMallocWithFlags, hipHostMalloc, hipHostRegister, hipMallocManaged.
     """
 
     regions: dict[Name, Region] = {}
