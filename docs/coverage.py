@@ -17,13 +17,14 @@ from typing import Any, get_args
 import yaml
 
 import hipplan
-import hipplan.language.model
 from hipplan.cli.main import VERBS
+from hipplan.language.model.describe import models_below
+from hipplan.language.model.plan import Plan
 from hipplan.language.model.translate import REFUSED, REFUSED_VALUES
 from hipplan.machines.machine import Limits, Link, Machine, MachineDevice
 
 ROOT = Path(__file__).parents[1]
-_MODELS = {name: getattr(hipplan.language.model, name) for name in hipplan.language.model.__all__}
+_MODELS = {Plan.__name__: Plan, **models_below(Plan)}
 _PROFILE = {model.__name__: model for model in (Machine, MachineDevice, Link, Limits)}
 _HEAD = """# HIP coverage: the key of a plan for each function and flag
 
@@ -41,6 +42,7 @@ fails if a function, parameter or value has no row, or if a row names a field or
 
 # Parameters that are plain numbers in C, and the constants that they are made of.
 _FLAGS = {
+    ("hipExtMallocWithFlags", "flags"): "hipDeviceMalloc",
     ("hipHostMalloc", "flags"): "hipHostMalloc",
     ("hipHostRegister", "flags"): "hipHostRegister",
     ("hipMallocManaged", "flags"): "hipMemAttach",

@@ -17,13 +17,12 @@ from pydantic.fields import FieldInfo
 
 import hipplan.language.expand
 import hipplan.language.include
-import hipplan.language.model
 from hipplan.codes import CODES
 from hipplan.experiment.model import Experiment, Metric
 from hipplan.explain import explain
-from hipplan.language.model import Plan
-from hipplan.language.model.base import AutoSize, Offset, OpenSize, Size, SizeOrShare
-from hipplan.language.model.describe import field_docs
+from hipplan.language.base import AutoSize, Offset, OpenSize, Size, SizeOrShare
+from hipplan.language.model.describe import field_docs, models_below
+from hipplan.language.model.plan import Plan
 from hipplan.layout.layout import Layout
 from hipplan.layout.verbs import VERBS
 
@@ -62,7 +61,7 @@ A plan is one YAML 1.2 document. Unknown keys are errors. Sizes are whole number
 def plan_reference() -> str:
     """docs/plan-reference.md."""
     parts = [_INTRODUCTION, _section(Plan, "The document")]
-    parts += [_section(getattr(hipplan.language.model, name), name) for name in _order()]
+    parts += [_section(model, name) for name, model in models_below(Plan).items()]
     parts += [
         "## Variables and repetition\n",
         _as_text(hipplan.language.expand),
@@ -84,27 +83,6 @@ def errors() -> str:
     pages = [str(explain(code)).replace("# HP", "## HP", 1) for code in CODES]
     head = "# Error codes\n\nGenerated from `hipplan/explain/`. `hipplan explain HPnnn` prints one page.\n"
     return "\n".join([head, *pages])
-
-
-def _order() -> list[str]:
-    """The models in the order in which a reader of the document meets them."""
-    names: list[str] = []
-
-    def meet(model: type[BaseModel]) -> None:
-        for field in model.model_fields.values():
-            for inner in _models(field.annotation):
-                if inner.__name__ not in names:
-                    names.append(inner.__name__)
-                    meet(inner)
-
-    meet(Plan)
-    return names
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and not get_origin(annotation):
-        return [annotation] if issubclass(annotation, BaseModel) else []
-    return [model for inner in get_args(annotation) for model in _models(inner)]
 
 
 def _section(model: type[BaseModel], title: str) -> str:

@@ -11,7 +11,7 @@ READS_PLANS = frozenset({
     "yaml", "hipplan.language.source", "hipplan.language.expand", "hipplan.language.resolve", "hipplan.language.loader",
     "hipplan.language.model.translate", "hipplan.machines.profiles", "hipplan.program.compiler",
     "hipplan.lowering.compiler", "hipplan.program.preflight", "hipplan.program.devices", "hipplan.program.lock",
-    "hipplan.layout.recorded",
+    "hipplan.layout.recorded", "hipplan.language.model.plan", "hipplan.kinds.plans", "hipplan.kinds.plan",
 })  # fmt: skip
 """What attaching to memory need not import: the program is made already."""
 HEAVY = frozenset({

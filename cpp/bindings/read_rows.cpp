@@ -53,6 +53,12 @@ class fields {
     while (words.at_ < words.size_) bits |= words.word(known);
     return bits;
   }
+  /// A path, with bytes that are no text.
+  [[nodiscard]] std::string path() {
+    auto* const encoded = PyUnicode_EncodeFSDefault(next());
+    if (!encoded) throw py::error_already_set();
+    return py::reinterpret_steal<py::bytes>(encoded);
+  }
   [[nodiscard]] device_id device() { return {integer()}; }
   [[nodiscard]] bool boolean() { return next() == Py_True; }
   [[nodiscard]] slot_id slot() {
@@ -113,10 +119,20 @@ class reader {
   [[nodiscard]] row_table_ptr result() { return out_; }
 
  private:
+  /// Buffers read themselves.
   template <class Kind>
-  static decltype(row::what) read_kind(reader& self, fields& from);
+  static decltype(row::what) read_kind(reader&, fields& from) {
+    return Kind::read(from);
+  }
   using reads = decltype(row::what) (*)(reader&, fields&);
   [[nodiscard]] static reads find(std::string_view operation);
+  /// Null if no buffer is made by this operation.
+  template <class... Rows>
+  [[nodiscard]] static reads find_buffer(std::string_view operation, types<Rows...>) {
+    reads read = nullptr;
+    ((operation == Rows::operation && (read = &read_kind<Rows>)) || ...);
+    return read;
+  }
   void read_memory_run(fields& from);
   void read_mapping_run(fields& from);
 
@@ -195,32 +211,6 @@ decltype(row::what) reader::read_kind<create_stream>(reader&, fields& from) {
   return create_stream{from.device()};
 }
 template <>
-decltype(row::what) reader::read_kind<create_device_buffer>(reader&, fields& from) {
-  return create_device_buffer{from.device(), from.number()};
-}
-template <>
-decltype(row::what) reader::read_kind<create_pinned_buffer>(reader&, fields& from) {
-  return create_pinned_buffer{from.device(), from.number(), from.flags(pinned_words), from.integer()};
-}
-template <>
-decltype(row::what) reader::read_kind<register_buffer>(reader&, fields& from) {
-  const auto device = from.device();
-  const auto size_bytes = from.number();
-  const auto flags = from.flags(registered_words);
-  auto* const path = PyUnicode_EncodeFSDefault(from.next());
-  if (!path) throw py::error_already_set();
-  const auto keeper = py::reinterpret_steal<py::bytes>(path);
-  const bool bound = from.boolean();
-  const bool read_only = from.boolean();
-  const int node = from.integer();
-  return register_buffer{device, size_bytes, flags, std::string(keeper),
-                         bound,  read_only,  node,  from.word<huge_pages>(huge_pages_words)};
-}
-template <>
-decltype(row::what) reader::read_kind<create_managed_buffer>(reader&, fields& from) {
-  return create_managed_buffer{from.device(), from.number(), from.word(attach_words)};
-}
-template <>
 decltype(row::what) reader::read_kind<set_rights>(reader& self, fields& from) {
   const auto now = self.read_rights(from.next());
   auto* const given = from.next();
@@ -261,17 +251,13 @@ decltype(row::what) reader::read_kind<copy_memory>(reader&, fields& from) {
 }
 
 reader::reads reader::find(std::string_view operation) {
-  static constexpr std::array<std::pair<std::string_view, reads>, 17> known{{
+  static constexpr std::array<std::pair<std::string_view, reads>, 13> known{{
       {"link peer", &read_kind<link_peer>},
       {"create allocation", &read_kind<create_allocation>},
       {"import allocation", &read_kind<import_allocation>},
       {"reserve", &read_kind<reserve_range>},
       {"map", &read_kind<map_memory>},
       {"create stream", &read_kind<create_stream>},
-      {"create device buffer", &read_kind<create_device_buffer>},
-      {"create pinned buffer", &read_kind<create_pinned_buffer>},
-      {"register buffer", &read_kind<register_buffer>},
-      {"create managed buffer", &read_kind<create_managed_buffer>},
       {"set access", &read_kind<set_rights>},
       {"unmap", &read_kind<unmap_memory>},
       {"advise", &read_kind<advise_range>},
@@ -283,6 +269,7 @@ reader::reads reader::find(std::string_view operation) {
   for (const auto& [name, read] : known) {
     if (name == operation) return read;
   }
+  if (const auto read = find_buffer(operation, buffer_rows{})) return read;
   throw std::invalid_argument("no row's operation: " + std::string(operation));
 }
 

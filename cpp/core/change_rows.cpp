@@ -56,10 +56,6 @@ void change::make(const row& next) {
             make_current(create.device);
             empty(std::type_identity<device_buffer>{}, create.device, create.size_bytes).make();
           },
-          [&](const create_pinned_buffer& create) {
-            empty(std::type_identity<pinned_buffer>{}, create.size_bytes)
-                .make(create.device, create.flags, create.numa_node);
-          },
           [&](const register_buffer& given) {
             const auto at = std::ranges::find(bound_, done_, &binding::row);
             auto memory = given.bound          ? (at == bound_.end() ? nullptr : at->memory)
@@ -68,8 +64,8 @@ void change::make(const row& next) {
             if (!memory) throw std::invalid_argument("nothing is bound to '" + next.name.text() + "'");
             empty(std::type_identity<registered_buffer>{}, std::move(memory)).make(given.device, given.flags);
           },
-          [&](const create_managed_buffer& create) {
-            empty(std::type_identity<managed_buffer>{}, create.size_bytes).make(create.device, create.flags);
+          [&]<plain_buffer Row>(const Row& create) {
+            create.make(empty(std::type_identity<typename Row::owner>{}, create.size_bytes));
           },
           [](const auto&) { throw std::logic_error("a row that makes nothing"); },
       },

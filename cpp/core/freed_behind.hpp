@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "buffer.hpp"
+#include "buffers/pinned.hpp"
 #include "described.hpp"
 
 namespace hipplan {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "buffer.hpp"
+#include "buffers/pinned.hpp"
 #include "freed_behind.hpp"
 #include "leases.hpp"
 #include "mapping.hpp"

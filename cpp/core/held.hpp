@@ -10,7 +10,7 @@
 #include "address_range.hpp"
 #include "allocation.hpp"
 #include "alteration.hpp"
-#include "buffer.hpp"
+#include "buffer_kinds.hpp"
 #include "mapping.hpp"
 #include "peer_link.hpp"
 #include "stream.hpp"
@@ -19,8 +19,8 @@ namespace hipplan {
 
 struct held {
   /// Empty before its row has run, and after it was freed.
-  using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
-                             registered_buffer, managed_buffer, stream, peer_link, alteration>;
+  using owner = joined<types<std::monostate, allocation, address_range, mapping>, buffer_rows,
+                       types<stream, peer_link, alteration>>::owners;
 
   owner what;
   std::uint64_t made = 0;  ///< place in the order of creation; objects are freed in reverse

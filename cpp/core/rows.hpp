@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "host_memory.hpp"
+#include "buffer_kinds.hpp"
 #include "snapshot.hpp"
 
 namespace hipplan {
@@ -51,31 +51,6 @@ struct map_memory {
 };
 struct create_stream {
   device_id device;
-};
-struct create_device_buffer {
-  device_id device;
-  std::size_t size_bytes;
-};
-struct create_pinned_buffer {
-  device_id device;
-  std::size_t size_bytes;
-  unsigned flags;
-  int numa_node;  ///< -1: the runtime chooses
-};
-struct register_buffer {
-  device_id device;
-  std::size_t size_bytes;  ///< 0: the whole file
-  unsigned flags;
-  std::string file;  ///< empty: new memory, or what is bound to the row
-  bool bound;
-  bool read_only;
-  int numa_node;
-  huge_pages pages;
-};
-struct create_managed_buffer {
-  device_id device;
-  std::size_t size_bytes;
-  unsigned flags;
 };
 
 // Rows that alter an object.
@@ -119,19 +94,17 @@ struct copy_memory {  // the row's slot is the target mapping's
 };
 
 struct row {
+  using makers =
+      types<link_peer, create_allocation, import_allocation, reserve_range, map_memory, create_stream>;
+  using alterations =
+      types<set_rights, unmap_memory, advise_range, prefetch_range, attach_stream, await_stream, copy_memory>;
+
   plan_name name;
   slot_id slot;
-  std::variant<link_peer, create_allocation, import_allocation, reserve_range, map_memory, create_stream,
-               create_device_buffer, create_pinned_buffer, register_buffer, create_managed_buffer, set_rights,
-               unmap_memory, advise_range, prefetch_range, attach_stream, await_stream, copy_memory>
-      what;
+  joined<makers, buffer_rows, alterations>::rows what;
 
   /// Whether it fills its slot.
-  [[nodiscard]] bool makes() const noexcept { return what.index() < first_alteration; }
-
- private:
-  static constexpr std::size_t first_alteration = 10;
-  static_assert(std::is_same_v<std::variant_alternative_t<first_alteration, decltype(what)>, set_rights>);
+  [[nodiscard]] bool makes() const noexcept { return what.index() < makers::size + buffer_rows::size; }
 };
 
 /// Rows and the rights that they point to: thousands of mappings mostly share the same rights.

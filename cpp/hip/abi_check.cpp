@@ -10,6 +10,8 @@
   X(hipMemAttachGlobal)         \
   X(hipMemAttachHost)           \
   X(hipMemAttachSingle)         \
+  X(hipDeviceMallocFinegrained) \
+  X(hipDeviceMallocUncached)    \
   X(hipHostMallocPortable)      \
   X(hipHostMallocMapped)        \
   X(hipHostMallocWriteCombined) \

@@ -207,6 +207,8 @@ enum hipDeviceAttribute_t : unsigned int {
 inline constexpr unsigned int hipMemAttachGlobal = 1;
 inline constexpr unsigned int hipMemAttachHost = 2;
 inline constexpr unsigned int hipMemAttachSingle = 4;
+inline constexpr unsigned int hipDeviceMallocFinegrained = 1;
+inline constexpr unsigned int hipDeviceMallocUncached = 3;
 inline constexpr unsigned int hipHostMallocDefault = 0;
 inline constexpr unsigned int hipHostMallocPortable = 1;
 inline constexpr unsigned int hipHostMallocMapped = 2;

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import FilePath, Name, PlanModel, refuse, written
+from hipplan.language.base import FilePath, Name, PlanModel, refuse, written
 from hipplan.plain import called, shown
 
 Value = int | bool | str

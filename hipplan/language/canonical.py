@@ -21,8 +21,8 @@ from pydantic import BaseModel
 from hipplan.errors import PlanError
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.comments import Item, cannot_be_formatted, commented, opened
-from hipplan.language.model import Plan
 from hipplan.language.model.places import KindOfPlace, place_of
+from hipplan.language.model.plan import Plan
 from hipplan.language.source import Source, load_yaml
 from hipplan.language.yaml12 import number_like
 

@@ -23,8 +23,8 @@ from hipplan.errors import Diagnostic, PlanError, is_text, printable
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME
 from hipplan.files.tensorfiles import ArrayInFile, FileProblem, Files, is_safetensors
+from hipplan.language.base import NAME_PATTERN
 from hipplan.language.canonical import canonical
-from hipplan.language.model.base import NAME_PATTERN
 from hipplan.language.source import load_yaml
 from hipplan.plain import counted
 

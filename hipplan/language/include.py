@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from hipplan.errors import Diagnostic, PlanError, suggest
 from hipplan.language.findings import Findings
 from hipplan.language.kinds import says
-from hipplan.language.model import Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.source import BYTES_MAX, Source, load_yaml
 from hipplan.plain import called, shown
 

@@ -36,7 +36,7 @@ from hipplan.language.expanded import Expanded
 from hipplan.language.expression import TEXT_MAX
 from hipplan.language.findings import in_order
 from hipplan.language.include import NOUNS, keys_taken
-from hipplan.language.model import Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path
 from hipplan.language.rank import Rank
 from hipplan.language.resolve import resolve

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hipplan.language.host import HOST, is_host
 from hipplan.language.model import (
     OWNER,
     Allocation,
     Attached,
-    Buffer,
     Content,
     DeviceSelector,
-    ManagedBuffer,
     Region,
     Reservation,
 )
+
+if TYPE_CHECKING:
+    from hipplan.kinds.plans import Buffer  # attaching reads no plan
 
 Path = tuple[Hashable, ...]
 
@@ -226,12 +227,16 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
             mappings = [replace(mapping, access=known(mapping.access)) for mapping in mappings]
             reservations[name] = reservation._replace(mappings=tuple(mappings))
     streams = {name: stream for name, stream in objects.streams.items() if good(stream.path, stream.device)}
+
+    def has_what_it_uses(buffer: ResolvedBuffer) -> bool:
+        uses = [*buffer.spec.uses()]
+        named = [use.device for use in uses if use.device]
+        return all(use.stream is None or use.stream in streams for use in uses) and good(buffer.path, *named)
+
     buffers = {
         name: buffer
         for name, buffer in objects.buffers.items()
-        if good(buffer.path, buffer.device)
-        and _uses(buffer.spec, streams)
-        and good(buffer.path, *_named_by(buffer.spec))
+        if good(buffer.path, buffer.device) and (not buffer.spec.has_lines or has_what_it_uses(buffer))
     }
     regions = {
         name: region._replace(access=known(region.access))
@@ -258,22 +263,3 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
             if good(content.path) and filled.issuperset({content.name, content.spec.copy_of or content.name})
         ),
     )
-
-
-def _uses(spec: Buffer, streams: Container[str]) -> bool:
-    """Whether the streams that a buffer refers to are among these."""
-    if not isinstance(spec, ManagedBuffer):
-        return True
-    wanted = [prefetch.stream for prefetch in spec.prefetch] + ([spec.attach_to.stream] if spec.attach_to else [])
-    return all(stream is None or stream in streams for stream in wanted)
-
-
-def _named_by(spec: Buffer) -> list[str]:
-    """The devices that a buffer's advice and prefetches name."""
-    if not isinstance(spec, ManagedBuffer):
-        return []
-    return [
-        name
-        for name in (*(advice.device for advice in spec.advice), *(prefetch.to for prefetch in spec.prefetch))
-        if name
-    ]

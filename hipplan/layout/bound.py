@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.layout.state import State
 from hipplan.plain import called, counted, number, shown
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
-from hipplan.program.steps import ImportAllocation, RegisterBuffer, Step
+from hipplan.program.steps import ImportAllocation, Step
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hipplan.kinds.lives import lies
 from hipplan.language.host import HOST, is_host
 from hipplan.machines.family import Family
 from hipplan.program.program import Program
@@ -36,15 +37,15 @@ def places_of(resource: Resource, program: Program, family: Family) -> dict[str,
         return ViewPlace(name, (gpu, program.devices[name]), right == "r" or read_only)
 
     cpu = ViewPlace(HOST, CPU, read_only)
-    match resource.kind:
+    if resource.kind in ("mapping", "region", "tensor"):
+        return _of_mapping(resource, program, gpu, simulated=family == "sim")
+    match lies(resource.kind):
         case "device":
             out = {resource.device: device(resource.device)}
             return out | ({HOST: cpu} if resource.device in program.host_visible else {})
-        case "mapping" | "region" | "tensor":
-            return _of_mapping(resource, program, gpu, simulated=family == "sim")
-        case "pinned" | "registered":
+        case "host":
             return {HOST: cpu, "pinned": ViewPlace(HOST, (3 if cuda else 11, 0), read_only)}
-        case "managed":
+        case "anywhere":
             out = {name: device(name) for name in (resource.device, *program.devices)}
             managed = {"managed": ViewPlace(resource.device, (13, 0), read_only)} if cuda else {}
             return out | {HOST: cpu} | managed

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of
-from hipplan.layout.checks import Check
 from hipplan.machines.family import family_of
 from hipplan.machines.shortages import shortage
 from hipplan.program.alterations import ReserveBeside, refuse
+from hipplan.program.checks import Check
 from hipplan.program.steps import Reserve, Step
 
 _HINTS = {

@@ -13,7 +13,6 @@ from hipplan import _core
 from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
 from hipplan.layout import open_layouts
 from hipplan.layout.changing import ChangesInPlace
-from hipplan.layout.checks import Check
 from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
 from hipplan.layout.moving import MovesBytes
@@ -26,6 +25,7 @@ from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import called, seconds
+from hipplan.program.checks import Check
 
 if TYPE_CHECKING:
     from hipplan.pictures.picture import Picture

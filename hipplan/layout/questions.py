@@ -13,6 +13,7 @@ from hipplan.errors import ApplyError, MachineError, driver_failure
 from hipplan.files.open_by import open_by
 from hipplan.files.output import unwritten
 from hipplan.files.places import NameInFolder
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.findings import Findings
 from hipplan.layout.holding import Holding
 from hipplan.layout.probe import frees_at_once
@@ -72,7 +73,7 @@ def require_writable(change: Difference) -> None:
 
 def require_host_memory(change: Difference) -> None:
     """HP303. Where host memory is made, waits for that which is being freed, and raises what a signal raises."""
-    if any(isinstance(step, steps.CreatePinnedBuffer) or _is_on_host(step) for step in change.additions):
+    if any(isinstance(step, CreatePinnedBuffer) or _is_on_host(step) for step in change.additions):
         wait_until_freed()
     findings = Findings()
     if change.old.measured is not None:

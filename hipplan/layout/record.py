@@ -32,8 +32,8 @@ from hipplan.program.steps import Step
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan
-    from hipplan.layout.checks import Check
     from hipplan.layout.undo import Undone
+    from hipplan.program.checks import Check
 
 log = logging.getLogger("hipplan")
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from hipplan import _core
-from hipplan.layout.checks import Check
 from hipplan.layout.copies import Copies
+from hipplan.program.checks import Check
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 
@@ -65,6 +65,10 @@ class State:
     def size_of(self, name: str) -> int:
         """Bytes, as the native owner knows them; of a reservation from its aligned base on."""
         return self.snapshot.size_bytes(self.slot(name))
+
+    def page_nodes(self, name: str) -> dict[int, int]:
+        """NUMA node -> pages of a step's object on it, as far as the kernel reports them."""
+        return _core.page_nodes(self.address_of(name), self.size_of(name))
 
     def handle_of(self, name: str) -> int:
         """The driver's handle of an allocation."""

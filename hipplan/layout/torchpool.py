@@ -10,6 +10,7 @@ import contextlib
 import weakref
 
 from hipplan import _core
+from hipplan.kinds.lives import lies
 from hipplan.layout.holding import Holding
 from hipplan.layout.mempool import MemPool
 from hipplan.machines.family import family_of
@@ -23,13 +24,14 @@ class TorchPool(MemPool):
         self._name = name
         piece, state = holding.piece(name), holding.state
         resource, devices = piece.resource, state.program.devices
-        if resource.kind not in ("region", "tensor", "mapping", "device"):
+        is_buffer = lies(resource.kind) == "device"
+        if resource.kind not in ("region", "tensor", "mapping") and not is_buffer:
             raise ValueError(
                 f"'{name}' has the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
             )
         if len(resource.held_by) > 1:
             raise ValueError(f"'{name}' is on several devices; a pool needs memory on one device")
-        if resource.kind != "device" and dict(resource.access).get(resource.device) != "rw":
+        if not is_buffer and dict(resource.access).get(resource.device) != "rw":
             hint = "give it access rw in the plan, and attached: rw where a holder keeps the memory"
             raise ValueError(f"{resource.device} may not write '{name}': {hint}")
         device = devices[resource.device]

@@ -19,7 +19,6 @@ from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import Bound, bindings, bound, still_needed
-from hipplan.layout.checks import Check
 from hipplan.layout.failures import hint_for, mismatch, reasons_of, taken
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover
@@ -35,6 +34,7 @@ from hipplan.lowering.openings import rights_to_read_back
 from hipplan.lowering.rows import ChangeRows
 from hipplan.program.alterations import TakeOut
 from hipplan.program.backups import is_backup
+from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
 from hipplan.program.steps import CreateAllocation, Step
 

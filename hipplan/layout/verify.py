@@ -12,20 +12,15 @@ from typing import overload
 
 from hipplan import _core
 from hipplan._core import word_of
-from hipplan.layout.checks import Check
+from hipplan.kinds.managed.advice import range_checks
 from hipplan.layout.state import State
 from hipplan.lowering.rows import rows_of
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
-from hipplan.program.advice import NOWHERE, AdvisedPart, pieces
+from hipplan.program.checks import Check
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
-
-_REPORTED_FLAGS = frozenset({"mapped"})
-"""The flags of hipHostMalloc that hipHostGetFlags returns on every runtime: CUDA does not return portable if several
-devices are in use."""
-
 
 SHOWN_MAX = 20
 """Differences that print() of Checks names."""
@@ -100,9 +95,9 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     rows = rows or native_rows(program, state.lowered)
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
     single = program.single
-    by_step = {number: tuple(read_back(step, state)) for number, step in single}
+    by_step = {number: tuple(step.checks(state)) for number, step in single}
     if program.reads_advice:
-        by_step[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
+        by_step[len(program.steps)] = tuple(range_checks([step for _, step in single], state))
     return Checks(program, readings, by_step)
 
 
@@ -140,94 +135,5 @@ def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> I
         yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), word_of("access", current))
 
 
-def read_back(step: steps.Step, state: State) -> Iterator[Check]:
-    """Checks of one step. HIP reports nothing about a stream, a peer link or a wait."""
-    match step:
-        case steps.Reserve(alignment=alignment) if alignment:
-            rest = state.address_of(step.name) % alignment
-            yield Check(step.name, f"address modulo {alignment}", "0", str(rest))
-        case steps.CreateDeviceBuffer():
-            yield from _device_buffer(step, state)
-        case steps.CreatePinnedBuffer():
-            yield from _pinned(step, state)
-        case steps.RegisterBuffer():
-            yield _kind(step.name, "host", state)
-            if not step.simulated_node:
-                yield from _pages(step.name, step.numa_node, state)
-        case steps.CreateManagedBuffer():
-            yield _kind(step.name, "managed", state)
-
-
-def _device_buffer(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Check]:
-    yield _kind(step.name, "device", state)
-    address = state.address_of(step.name)
-    have = state.runtime.pointer_attributes(address)
-    yield Check(step.name, "device", str(step.device), str(have.device))
-    base, size = state.runtime.address_range_of(address)
-    desired = f"{step.size} at {address:#x}"
-    # A runtime may round the size up.
-    current = desired if size >= step.size and base == address else f"{size} at {base:#x}"
-    yield Check(step.name, "range", desired, current)
-
-
-def _pinned(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
-    yield _kind(step.name, "host", state)
-    if asked := _REPORTED_FLAGS.intersection(step.flags):
-        # Runtimes do not report the other flags, and may set more flags than requested.
-        have = asked.intersection(state.runtime.host_flags(state.address_of(step.name)))
-        yield Check(step.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
-    if step.near and not step.simulated_node:
-        yield from _pages(step.name, step.numa_node, state)
-
-
-def _kind(name: str, kind: str, state: State) -> Check:
-    return Check(name, "kind", kind, state.runtime.pointer_attributes(state.address_of(name)).kind)
-
-
-def _pages(name: str, node: int, state: State) -> Iterator[Check]:
-    """For memory that must be on a NUMA node: the nodes of its pages, as far as the kernel reports them."""
-    page_counts = _core.page_nodes(state.address_of(name), state.size_of(name)) if node >= 0 else {}
-    if page_counts:
-        others = [
-            f"{counted(pages, 'page')} on {other_node}"
-            for other_node, pages in sorted(page_counts.items())
-            if other_node != node
-        ]
-        yield Check(name, "NUMA node", str(node), ", ".join(others) or str(node))
-
-
 def _location(kind: str, ordinal: int) -> str:
     return {"device": f"device {ordinal}", "host_numa": f"NUMA node {ordinal}"}.get(kind, kind)
-
-
-def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
-    """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
-    advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
-    for step in todo:
-        if isinstance(step, (steps.Advise, steps.Prefetch)):
-            advised.setdefault(step.name, []).append(step)
-    sizes = {s.name: s.size for s in todo if isinstance(s, steps.CreateManagedBuffer)}
-    for name, wanted in advised.items():
-        # Not every runtime has coherency advice; if the advice succeeded, this one has.
-        coherency = any(isinstance(step, steps.Advise) and "coarse_grain" in step.advice for step in wanted)
-        for piece in pieces(wanted, sizes[name]):
-            yield from _piece_checks(name, piece, state, coherency)
-
-
-def _piece_checks(name: str, piece: AdvisedPart, state: State, coherency: bool) -> Iterator[Check]:
-    address, size = state.address_of(name) + piece.start, piece.end - piece.start
-    where = f"[{piece.start}, {piece.end})"
-
-    def current_value(attribute: str) -> str:
-        return str(state.runtime.range_attribute(address, size, attribute))
-
-    yield Check(name, f"read mostly {where}", str(piece.read_mostly), current_value("read_mostly"))
-    yield Check(name, f"preferred location {where}", str(piece.preferred), current_value("preferred_location"))
-    if coherency:
-        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
-    if piece.prefetched != NOWHERE:  # a prefetch by other code, or of an earlier plan, cannot be undone
-        yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
-    # HIP omits the CPU, even if it was advised.
-    desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
-    current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
-    yield Check(name, f"accessed by {where}", str(desired), str(current))

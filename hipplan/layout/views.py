@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.files.dtypes import BY_NAME, BYTE, DType, dtype_of
+from hipplan.kinds.lives import lies
 from hipplan.layout.dlpack import CPU, ViewPlace
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import number
@@ -123,7 +124,7 @@ class Piece(_core.Window, InNotebooks):
 
         Raises AttributeError without an address, HipError once the memory is freed. Source: hipHostGetDevicePointer.
         """
-        if self.kind not in ("pinned", "registered"):
+        if lies(self.kind) != "host":
             return self.address
         return self._runtime.device_pointer(self.address)
 

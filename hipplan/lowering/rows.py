@@ -12,6 +12,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
+from hipplan.kinds.lives import BUFFERS
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.program import steps
 from hipplan.program.alterations import (
     ChangeAccess,
@@ -88,12 +90,6 @@ def _fields(operation: str, *fields: str) -> Callable[..., Row]:
     return row
 
 
-def _register(s: steps.RegisterBuffer, slots: Slots, *_: object) -> Row:
-    node = -1 if s.simulated_node else s.numa_node
-    memory = s.device, s.size, s.flags, s.file, bool(s.bind), s.read_only, node, s.huge_pages
-    return "register buffer", s.name, slots[s.name], *memory
-
-
 def _allocation(s: steps.CreateAllocation, slots: Slots, *_: object) -> Row:
     return "create allocation", s.name, slots[s.name], *_memory_of(s)
 
@@ -105,7 +101,7 @@ def _map(s: steps.Map, slots: Slots, *_: object) -> Row:
     return "map", s.name, slots[s.name], slots[s.reservation], s.offset, slots[s.allocation], s.size
 
 
-def _prefetch(s: steps.Prefetch, slots: Slots, *_: object) -> Row:
+def _prefetch(s: Prefetch, slots: Slots, *_: object) -> Row:
     stream = slots[s.stream] if s.stream else -1
     return "prefetch", s.name, slots[s.name], s.offset, s.size, s.device, stream, s.on
 
@@ -143,13 +139,10 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Owners, Any], Row]] = {
     steps.Map: _map,
     steps.SetAccess: _set_access,
     steps.CreateStream: _fields("create stream", "device"),
-    steps.CreateDeviceBuffer: _fields("create device buffer", "device", "size"),
-    steps.CreatePinnedBuffer: _fields("create pinned buffer", "device", "size", "flags", "numa_node"),
-    steps.RegisterBuffer: _register,
-    steps.CreateManagedBuffer: _fields("create managed buffer", "device", "size", "attach"),
-    steps.Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
-    steps.Prefetch: _prefetch,
-    steps.AttachStream: lambda s, slots, *_: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
+    **{kind: _fields(*kind.row) for kind in BUFFERS.values()},
+    Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
+    Prefetch: _prefetch,
+    AttachStream: lambda s, slots, *_: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
     steps.AwaitStream: lambda s, slots, *_: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
     ChangeAccess: _change_access,
     KeepAccess: _keep_access,

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Offset, PlanModel, Size, refuse
+from hipplan.language.base import Offset, PlanModel, Size, refuse
 from hipplan.notebooks import InNotebooks
 from hipplan.units import PAGE
 

@@ -9,6 +9,7 @@ from itertools import permutations
 
 from hipplan import _core
 from hipplan.errors import Problem, suggest_or_list
+from hipplan.kinds.lives import BUFFERS
 from hipplan.layout.layout import Layout
 from hipplan.machines.runtimes import Chosen
 from hipplan.measure.figures import GBS, US, Figure, Progress, figure, samples, seconds_of
@@ -23,7 +24,7 @@ SMALL = 4096
 """Bytes of the copy whose duration counts as latency."""
 OBJECTS_MAX = 16
 """Objects that are measured unless others are named: those that the plan names first. Their pairs are many."""
-_WHOLE = ("device", "pinned", "registered", "managed", "region")
+_WHOLE = (*BUFFERS, "region")
 Pairs = Sequence[tuple[MemoryPart, MemoryPart]]
 
 

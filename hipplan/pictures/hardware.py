@@ -11,6 +11,7 @@ from hipplan.pictures.looks import OF_HOST, OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.scene import CAME, STAYED, WENT, Box, Device, Wire
 from hipplan.program import steps
 from hipplan.program.program import Program
+from hipplan.program.taking import Taking
 from hipplan.units import full_size, short_size
 
 DEVICES_MAX = 64
@@ -125,13 +126,8 @@ def taken(program: Program) -> dict[int, dict[str, int]]:
     """Ordinal -> object -> bytes that it takes there."""
     bytes_by_device: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for step in program.steps:
-        if isinstance(step, steps.CreateAllocation):
-            ordinal = step.device if step.location == "device" else steps.CPU_ORDINAL
+        if isinstance(step, Taking) and (ordinal := step.taken_from(None)) is not None:
             bytes_by_device[ordinal][step.name.partition("#")[0] or step.name] += step.size
-        elif isinstance(step, steps.CreateDeviceBuffer):
-            bytes_by_device[step.device][step.name] += step.size
-        elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
-            bytes_by_device[steps.CPU_ORDINAL][step.name] += step.size
     return bytes_by_device
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
+from hipplan.kinds import lives
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.pictures.looks import OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.managed import advised, tracks
 from hipplan.pictures.scene import Box, Chip, Ribbon, Track
@@ -27,7 +29,7 @@ RIBBONS_MAX = 200
 _SHOWN_WHO = 4
 _NUMBERS = re.compile(r"[0-9]+")
 _SHADES = 3
-BUFFERS = ("allocation", "device", "managed", "pinned", "registered")
+BUFFERS = ("allocation", *sorted(lives.BUFFERS))
 """Kinds of memory without a reservation, in the order in which they are drawn."""
 
 
@@ -82,7 +84,7 @@ class MemoryRibbons:
         self._alone = alone
         self._about: dict[str, list[str]] = defaultdict(list)
         for _, step in program.single:
-            if isinstance(step, (steps.Advise, steps.Prefetch, steps.AttachStream)):
+            if isinstance(step, (Advise, Prefetch, AttachStream)):
                 self._about[step.name].append(f"{step.call}: {step.describe()}")
 
     def ranges(self) -> list[Resource]:
@@ -262,7 +264,7 @@ class MemoryRibbons:
         for number in range(0, len(resources), group):
             these = resources[number : number + group]
             end = at + max(1, sum(piece.size for piece in these))
-            holder = "" if these[0].kind == "managed" else these[0].device
+            holder = "" if lives.lies(these[0].kind) == "anywhere" else these[0].device
             look = self._look(holder, self.sign_of(these[0]))
             boxes.append(Box(at, end, look, f"{these[0].name} · {these[0].kind}", self._title(these)))
             at = end
@@ -293,7 +295,7 @@ class MemoryRibbons:
             size = full_size(sum(resource.size for resource in resources))
             return f"{first.name} to {resources[-1].name}\n{len(resources)} objects, {size}"
         size = full_size(first.size) if first.size else "as large as what is passed"
-        where = f" on {first.device}" if first.device and first.kind != "managed" else ""
+        where = f" on {first.device}" if first.device and lives.lies(first.kind) != "anywhere" else ""
         size = f"{first.kind}, {size}"
         facts = [first.name, f"{size}{where}", self._change_of(first), *self._about.get(first.name, [])]
         return "\n".join(filter(None, facts))

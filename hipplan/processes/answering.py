@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterator
 
 from hipplan import _core
+from hipplan.kinds.lives import BUFFERS
 from hipplan.layout.layout import Layout
 from hipplan.processes.connections import close_in_forks, new_socket
 from hipplan.processes.folders import new_folder, within
@@ -25,7 +26,7 @@ from hipplan.processes.verifying import ANSWER_S, DIFFERENCES, answer_with
 log = logging.getLogger("hipplan")
 
 _LAYOUTS = 1000
-_MEMORY = ("allocation", "device", "pinned", "registered", "managed")
+_MEMORY = ("allocation", *BUFFERS)
 
 _OWN_FAULTS = {
     signal.SIGSEGV,

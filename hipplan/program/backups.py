@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from hipplan.program.steps import CreatePinnedBuffer, Step
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.program.steps import Step
 
 HOST, DROP, FILE, MAPPED = "host", "drop", "file", "mapped"
 """In pinned memory of the host; not kept at all; in a file; on the host at the same addresses, without a copy."""

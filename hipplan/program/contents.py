@@ -16,6 +16,8 @@ from hipplan.errors import Span
 from hipplan.files.dtypes import BYTE, dtype_of
 from hipplan.files.tensorfiles import WantedBytes, is_safetensors
 from hipplan.files.values import encode
+from hipplan.kinds.lives import lies
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, MemoryPart, Staging, Taken
@@ -24,7 +26,7 @@ from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.runs import without
 from hipplan.program.series import Series
-from hipplan.program.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
+from hipplan.program.steps import CPU_ORDINAL, CreateStream, Step
 from hipplan.units import full_size
 
 if TYPE_CHECKING:
@@ -73,11 +75,11 @@ def route(memory: Memory, name: str, source: str) -> tuple[tuple[tuple[MemoryPar
 
     Raises Refused: no device has the rights.
     """
-    kinds = memory.by_name[name].kind, memory.by_name[source].kind
+    places = lies(memory.by_name[name].kind), lies(memory.by_name[source].kind)
     pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
     staged = memory.only_holders and not all(may_copy_at_once(memory, a, b) for a, b in pairs)
-    if "managed" in kinds and not staged:  # it is wherever it was used last: the other side's device copies
-        pairs = tuple(_by_one_device(a, b, managed_first=kinds[0] == "managed") for a, b in pairs)
+    if "anywhere" in places and not staged:  # it is wherever it was used last: the other side's device copies
+        pairs = tuple(_by_one_device(a, b, managed_first=places[0] == "anywhere") for a, b in pairs)
     return pairs, staged
 
 

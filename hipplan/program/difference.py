@@ -13,8 +13,10 @@ from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
 
+from hipplan.kinds.managed import advice
+from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
 from hipplan.notebooks import InNotebooks
-from hipplan.program import advice, sealing, steps
+from hipplan.program import sealing, steps
 from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
@@ -228,7 +230,7 @@ class _Comparison:
         self.kept: set[Key] = set()
         late = []
         for key, step in self.after.made.items():
-            if isinstance(step, (steps.Map, steps.CreateManagedBuffer)):
+            if isinstance(step, (steps.Map, CreateManagedBuffer)):
                 late.append((key, step))  # whether these stay depends on the other objects
             elif step.name not in renewed and self._same(key, step):
                 self.kept.add(key)
@@ -275,11 +277,9 @@ class _Comparison:
             on = ("reservation", step.reservation), ("allocation", step.allocation)
             return all(key in self.kept for key in on) and self._same(key, step)
         # A stream cannot be detached from a buffer, so a buffer with another attachment is recreated.
-        attached = self.after.steps_of(step.name, steps.AttachStream)
-        was = self.before.steps_of(step.name, steps.AttachStream)
-        streams = all(
-            ("stream", attach.stream) in self.kept for attach in attached if isinstance(attach, steps.AttachStream)
-        )
+        attached = self.after.steps_of(step.name, AttachStream)
+        was = self.before.steps_of(step.name, AttachStream)
+        streams = all(("stream", attach.stream) in self.kept for attach in attached if isinstance(attach, AttachStream))
         return streams and self._same(key, step) and _all_alike(attached, was)
 
     def _places(self, unmaps: bool) -> tuple[list[TakeOut], set[str]]:
@@ -334,7 +334,7 @@ class _Comparison:
             if key in self.kept:
                 continue
             (later if step.name in waiting else at_once).append(step)
-            if isinstance(step, (steps.Prefetch, steps.AttachStream)):
+            if isinstance(step, (Prefetch, AttachStream)):
                 streams.add((step.stream, step.on))
         stay = {key[1] for key in self.kept if key[0] == "reservation"}
         return upward(at_once, stay), upward(later, stay)
@@ -347,13 +347,9 @@ class _Comparison:
             if dict(now) != dict(before):
                 together = step.name in self.after.together
                 yield ChangeAccess(step.name, step.origin, *_now_and_before(now, before), together)
-        elif isinstance(step, steps.CreateManagedBuffer):
-            old = [
-                advise for advise in self.before.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)
-            ]
-            new = [
-                advise for advise in self.after.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)
-            ]
+        elif isinstance(step, CreateManagedBuffer):
+            old = [advise for advise in self.before.steps_of(step.name, Advise) if isinstance(advise, Advise)]
+            new = [advise for advise in self.after.steps_of(step.name, Advise) if isinstance(advise, Advise)]
             if not _all_alike(old, new):
                 yield from (
                     replace(change, origin=step.origin) for change in advice.changes(step.name, step.size, old, new)
@@ -365,10 +361,10 @@ class _Comparison:
         for key in self.after.made:
             if key[0] == "managed" and key in self.kept:
                 name = str(key[1])
-                wanted = self.after.steps_of(name, steps.Prefetch)
-                if not _all_alike(wanted, self.before.steps_of(name, steps.Prefetch)):
+                wanted = self.after.steps_of(name, Prefetch)
+                if not _all_alike(wanted, self.before.steps_of(name, Prefetch)):
                     added += wanted
-        streams = {(step.stream, step.on) for step in added if isinstance(step, steps.Prefetch)}
+        streams = {(step.stream, step.on) for step in added if isinstance(step, Prefetch)}
         waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
         return [*added, *waits]
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hipplan.errors import Diagnostic, HeldError, PlanError, Span
+from hipplan.kinds.lives import BUFFERS
 from hipplan.language.findings import in_order
 from hipplan.language.host import HOST
 from hipplan.language.objects import Path, bare_uuid
@@ -34,12 +35,9 @@ Addresses = Literal["same", "any"]
 _WHY = {
     "peer": "a peer link belongs to one process; access: names the devices that may use memory, and needs no link",
     "stream": "a stream belongs to one process",
-    "device": "the driver frees hipMalloc's memory when its process ends",
-    "pinned": "the driver frees pinned memory when its process ends",
-    "registered": "registered memory belongs to one process",
-    "managed": "the driver frees managed memory when its process ends",
     "pool": "PyTorch takes and frees its memory in one process",
     "allocation": "it is imported: the process that made it holds it",
+    **{kind: step.why_not_held for kind, step in BUFFERS.items()},
 }
 """What a step makes -> why a holder cannot hold it."""
 

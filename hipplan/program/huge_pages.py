@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hipplan.kinds.live import Buffer
 from hipplan.machines.machine import HUGE_PAGE_SIZES, HugePages, HugePageSize, Machine
 from hipplan.plain import counted
-from hipplan.program.steps import RegisterBuffer, Step
+from hipplan.program.steps import Step
 from hipplan.units import parse_size
 
 _ANY = -1
@@ -49,12 +50,12 @@ def taken(steps: Iterable[Step]) -> Pages:
     """The huge pages that steps take."""
     pages: Pages = Counter()
     for step in steps:
-        if isinstance(step, RegisterBuffer) and (size := _size(step)) is not None:
-            pages[size, _ANY if step.simulated_node else step.numa_node] += -(-step.size // parse_size(size))
+        if isinstance(step, Buffer) and step.huge_pages != "none" and (size := _size(step)) is not None:
+            pages[size, step.bound_node] += -(-step.size // parse_size(size))
     return pages
 
 
-def _size(step: RegisterBuffer) -> HugePageSize | None:
+def _size(step: Buffer) -> HugePageSize | None:
     return next((size for size in HUGE_PAGE_SIZES if size == step.huge_pages), None)
 
 

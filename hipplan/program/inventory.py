@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
+from hipplan.kinds.lives import lies
 from hipplan.language.host import HOST
 from hipplan.language.model import Attached
 from hipplan.program import steps
@@ -147,7 +148,7 @@ class _Inventory:
 
     def other(self, step: Any) -> Iterator[Resource]:
         """A peer link, a stream or a buffer."""
-        of_host = step.makes in ("pinned", "registered")
+        of_host = lies(step.makes) == "host"
         device = self.names[step.device]
         size = getattr(step, "size", 0)
         yield Resource(

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import PurePath
 
 from hipplan.errors import Span
-from hipplan.program import losses, steps
+from hipplan.kinds.managed.live import Prefetch
+from hipplan.program import losses
 from hipplan.program.alterations import ChangeAdvice, CopyBytes
 from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change, key_of
@@ -266,7 +267,7 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     if now.kind == "managed" and now.name in change.changed:
         changed = [s for s in change.changes if s.name == now.name]
         yield from (step.describe() for step in changed if isinstance(step, ChangeAdvice))
-        yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
+        yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, Prefetch))
 
 
 def _moved(was: Resource, now: Resource) -> str:

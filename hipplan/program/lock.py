@@ -18,8 +18,8 @@ from pydantic import Field, ValidationError
 
 from hipplan.errors import Diagnostic, MachineError, PlanError, Span
 from hipplan.language.arch import has_arch
+from hipplan.language.base import PlanModel
 from hipplan.language.findings import in_order
-from hipplan.language.model.base import PlanModel
 from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine

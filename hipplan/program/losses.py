@@ -16,6 +16,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
+from hipplan.kinds.live import Buffer
 from hipplan.language.host import HOST
 from hipplan.plain import counted
 from hipplan.program import steps
@@ -35,7 +36,6 @@ Who = TypeVar("Who")
 ObjectKey: TypeAlias = tuple[str, str]
 """(kind, name) of an object."""
 
-_BUFFERS = ("device", "pinned", "managed", "registered")
 _NOTHING = Intervals()
 _RANK = {"none": 0, "r": 1, "rw": 2}
 
@@ -178,8 +178,9 @@ class _Losses:
             if ("allocation", name) not in self._new.objects and self._change.old.backups[name].to != DROP:
                 self._lose_bytes(self._old.owner(name), self._old.objects["allocation", name].size)
         for step in self._change.gone:
-            if step.makes in _BUFFERS and "#" not in step.name:
-                self._of_buffer(step)
+            if isinstance(step, Buffer):
+                if "#" not in step.name:
+                    self._of_buffer(step)
             elif isinstance(step, steps.EnablePeer):
                 self._of_link(step)
         self._of_overwritten()
@@ -223,13 +224,13 @@ class _Losses:
     def _loaded(self) -> dict[str, Intervals]:
         return where_written(self._change.old.contents)
 
-    def _of_buffer(self, step: steps.Step) -> None:
+    def _of_buffer(self, step: Buffer) -> None:
         """A buffer that is recreated or freed. Bytes of a bound buffer are the caller's, those of a read-only file are
         in the file."""
         buffer = self._old.objects[step.makes, step.name]
-        if isinstance(step, steps.RegisterBuffer) and step.bind:
+        if step.is_callers():
             return
-        if not (isinstance(step, steps.RegisterBuffer) and step.read_only):
+        if not step.read_only:
             self._lose_bytes(buffer, buffer.size)
         if (step.makes, step.name) in self._new.objects:
             self._of(buffer).address = "moves"

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby, islice
 
 from hipplan.errors import Problem
+from hipplan.kinds.lives import BUFFERS, lies
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import MemoryPart
 from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL
 
-FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
+FILLED = (*BUFFERS, "region", "tensor", "mapping")
 """Kinds of objects whose bytes can be read and written."""
 
 WhyReadOnly = Callable[[str, str], tuple[str, str] | None]
@@ -73,10 +74,9 @@ class Memory:
         resource = self.by_name[name]
         if resource.kind not in FILLED:
             raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
-        if resource.kind in ("pinned", "registered"):
-            return (MemoryPart(name, 0, resource.size, CPU_ORDINAL),)
-        if resource.kind in ("device", "managed"):
-            return (MemoryPart(name, 0, resource.size, self.devices[resource.device]),)
+        if resource.kind in BUFFERS:
+            device = CPU_ORDINAL if lies(resource.kind) == "host" else self.devices[resource.device]
+            return (MemoryPart(name, 0, resource.size, device),)
         whole = name if resource.kind == "region" else resource.inside
         return tuple(_joined(self._mapped(resource, whole, right)))
 
@@ -113,7 +113,7 @@ class Memory:
     def reaches(self, part: MemoryPart, ordinal: int, right: str) -> bool:
         """Whether a device has this right on a part that another device moves."""
         kind = self.by_name[part.object].kind if part.object in self.by_name else ""
-        if kind == "device":
+        if lies(kind) == "device":
             return self._machine is not None and self._machine.can_access(ordinal, part.device)
         if part.object not in self._mappings:
             return False

@@ -15,14 +15,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic
+from hipplan.kinds.device.live import CreateDeviceBuffer
+from hipplan.kinds.device.plan import DeviceBuffer
+from hipplan.language.base import FILL
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import DeviceBuffer, Region
-from hipplan.language.model.base import FILL
+from hipplan.language.model import Region
 from hipplan.language.objects import Objects, Path, sound
 from hipplan.machines.machine import Machine, MachineDevice
 from hipplan.program.program import Program
-from hipplan.program.steps import CreateDeviceBuffer
 from hipplan.units import about_size, format_size, full_size, parse_share, round_up
 
 _SHOWN_MAX = 10

@@ -15,7 +15,7 @@ from hipplan.program.difference import Difference
 from hipplan.program.facts import descriptors_of
 from hipplan.program.runs import alike
 from hipplan.program.series import Series
-from hipplan.program.taking import Taking, ordinal_taken, taken_by, takers
+from hipplan.program.taking import Taking, taken_by, takers
 from hipplan.units import about_size, format_size, full_size
 
 OPEN_FILES_MARGIN = 64
@@ -107,7 +107,7 @@ def taken(some_steps: Sequence[steps.Step], machine: Machine) -> dict[int, Takin
     """The steps that take memory, by the ordinal of the device that they take it from."""
     by_ordinal: dict[int, Takings] = defaultdict(list)
     for step, many in takers(some_steps):
-        ordinal = ordinal_taken(step, machine)
+        ordinal = step.taken_from(machine)
         if ordinal is not None:
             by_ordinal[ordinal].append((step, many))
     return by_ordinal

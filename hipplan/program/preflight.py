@@ -7,11 +7,11 @@ from operator import itemgetter
 from typing import Any
 
 from hipplan.errors import Diagnostic
+from hipplan.kinds.live import Buffer
+from hipplan.kinds.lives import BUFFERS
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host
-from hipplan.language.latest import Latest
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.machine import HUGE_PAGE_SIZES, Machine, MachineDevice, OfHost
 from hipplan.program import huge_pages, steps
@@ -37,7 +37,7 @@ def check(
     rules.host_memory()
     rules.huge_pages()
     rules.virtual_memory()
-    rules.managed_memory()
+    rules.buffers()
     rules.prefetched()
     rules.peers()
     rules.access()
@@ -52,7 +52,7 @@ def of_host(plan: LoadedPlan) -> list[OfHost]:
     """The figures of the host that the rules need for this plan."""
     objects = plan.objects
     specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
-    specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.kind != "device"]
+    specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.on_host]
     on_host = [place for region in objects.regions.values() for place in region.places if is_host(place)]
     figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
     on_node = any(device != HOST for device in on_host)
@@ -162,7 +162,7 @@ class _Rules:
         """HP315: reserved huge pages."""
         made = [step for step, _ in alike(self.made)]
         for short in huge_pages.shortages(made, self.machine):
-            users = [s for s in made if isinstance(s, steps.RegisterBuffer) and s.huge_pages == short.size]
+            users = [s for s in made if isinstance(s, Buffer) and s.huge_pages == short.size]
             largest = max(users, key=lambda step: step.size)
             path = (*self.objects.buffers[largest.name].path, "anonymous", "huge_pages")
             self.add("HP315", f"the plan needs {short.what}", *path, hint=short.hint)
@@ -179,33 +179,22 @@ class _Rules:
                     hint="use buffers (hipMalloc) instead of allocations",
                 )
 
-    def managed_memory(self) -> None:
-        """HP305: a device without managed memory."""
+    def buffers(self) -> None:
+        """HP305, HP309: what the machine lacks for a buffer."""
         for buffer in self.objects.buffers.values():
-            if isinstance(buffer.spec, ManagedBuffer) and self.device(buffer.device).managed is False:
-                self.add(
-                    "HP305",
-                    f"{buffer.device} has no managed memory",
-                    *buffer.path,
-                    why="hipDeviceAttributeManagedMemory is 0",
-                    hint="use a device and a pinned buffer",
-                )
+            kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
+            for lack in kind.lacks(buffer.spec, self.machine, buffer.device, ordinal):
+                self.add(lack.code, lack.summary, *buffer.path, *lack.where, why=lack.why, hint=lack.hint)
 
     def prefetched(self) -> None:
         """HP259, a warning: managed memory that is prefetched to a device without room for it."""
         sizes: dict[str, int] = {}
         largest: dict[str, tuple[int, Path]] = {}
         for buffer in self.objects.buffers.values():
-            if not isinstance(buffer.spec, ManagedBuffer):
-                continue
-            last: Latest[tuple[str, Path]] = Latest()
-            for index, step in enumerate(buffer.spec.prefetch):
-                part = step.range or ByteRange()
-                end = buffer.spec.size if part.size is None else part.at + part.size
-                last.set(part.at, end, (step.to, (*buffer.path, "prefetch", index)))
-            for start, end, (to, path) in last:
-                sizes[to] = sizes.get(to, 0) + end - start
-                largest[to] = max(largest.get(to, (0, path)), (end - start, path), key=itemgetter(0))
+            for to, size, where in buffer.spec.moves() if buffer.spec.has_lines else ():
+                sizes[to] = sizes.get(to, 0) + size
+                path = (*buffer.path, *where)
+                largest[to] = max(largest.get(to, (0, path)), (size, path), key=itemgetter(0))
         for name in sizes.keys() & self.devices.keys():
             there, planned = self.device(name), bytes_of(self.taken[self.devices[name]])
             if there.memory is None or planned + sizes[name] <= there.memory - there.in_use:
@@ -305,11 +294,10 @@ class _Rules:
                 path = self.objects.allocations[name].path
                 self._node(name, node, *path, "device" if path[0] == "regions" else "numa_node")
         for buffer in self.objects.buffers.values():
-            if isinstance(buffer.spec, DeviceBuffer):  # there may be thousands of them
+            if not buffer.spec.on_host:  # there may be thousands of them
                 continue
-            anonymous = isinstance(buffer.spec, RegisteredBuffer)
-            spec = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else buffer.spec
-            path = (*buffer.path, *(("anonymous",) if anonymous else ()))
+            spec, where = buffer.spec.pages()
+            path = (*buffer.path, *where)
             near = self.device(buffer.device).numa_node
             if getattr(spec, "numa", None) is None:
                 if (node := getattr(spec, "numa_node", None)) is not None:
@@ -347,14 +335,6 @@ class _Rules:
             self._allocation_release(name, self.objects.allocations[name], version)
         for name, mapping, holder in self.mappings:
             self._mapping_release(name, mapping, holder, version)
-        for buffer in self.objects.buffers.values():
-            if isinstance(buffer.spec, PinnedBuffer) and buffer.spec.uncached and version and version < (7, 0):
-                self.add("HP309", "uncached pinned memory needs HIP 7.0", *buffer.path, "uncached")
-            private = isinstance(buffer.spec, RegisteredBuffer) and buffer.spec.file is None and buffer.spec.read_only
-            if private and self.machine.runtime == "cuda":
-                self.add("HP309", "read_only is for files on CUDA", *buffer.path, "read_only",
-                         why="registering private memory read-only can hang",
-                         hint="remove read_only")  # fmt: skip
 
     def _allocation_release(self, name: str, allocation: ResolvedAllocation, version: tuple[int, ...]) -> None:
         spec, path = allocation.spec, allocation.path

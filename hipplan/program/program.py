@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from hipplan.errors import Diagnostic
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
@@ -36,13 +37,7 @@ from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.runs import alike, with_rights
 from hipplan.program.series import Series
-from hipplan.program.steps import (
-    ImportAllocation,
-    RegisterBuffer,
-    Rights,
-    SetAccess,
-    Step,
-)
+from hipplan.program.steps import ImportAllocation, Rights, SetAccess, Step
 from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})

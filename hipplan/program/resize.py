@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from hipplan.language.base import FILL
 from hipplan.language.budget import LIMITS
 from hipplan.language.host import is_host, node_of
-from hipplan.language.model.base import FILL
 from hipplan.program import patterns, steps
 from hipplan.program.alterations import MAPPED_ON_HOST, refuse, refuse_asleep
 from hipplan.program.program import Program

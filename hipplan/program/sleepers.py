@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hipplan.errors import ApplyError
+from hipplan.kinds.lives import BUFFERS
 from hipplan.program import patterns, steps
 from hipplan.program.alterations import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, MAPPED
@@ -21,10 +22,7 @@ KINDS = ("region", "reservation", "mapping", "allocation")
 ABLE: patterns.Names = ("*",)
 """This very object stands for everything that can sleep; the pattern refuses if anything cannot."""
 _WITH_THEIR_ADDRESSES = {
-    "device": "memory of hipMalloc is freed only together with its addresses",
-    "managed": "memory of hipMallocManaged is freed only together with its addresses",
-    "pinned": "it is host memory",
-    "registered": "it is host memory",
+    **{kind: step.why_awake for kind, step in BUFFERS.items()},
     "stream": "it has no memory",
     "peer": "it has no memory",
 }
@@ -115,7 +113,7 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
                 ),
             )
         if kinds[name] in _WITH_THEIR_ADDRESSES:
-            hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
+            hint = BUFFERS[kinds[name]].instead_of_sleep if kinds[name] in BUFFERS else ""
             yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
         moves = to == MAPPED and any(
             memory in program.away or is_on_device(program.makers.get(memory)) for memory in allocations

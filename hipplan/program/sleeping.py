@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hipplan.errors import ApplyError
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
@@ -289,7 +290,7 @@ def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[s
     """Pinned memory near each device."""
     for device, (name, size) in ends.items():
         node = program.measured.devices[device].numa_node if program.measured is not None else None
-        yield steps.CreatePinnedBuffer(
+        yield CreatePinnedBuffer(
             name=name,
             origin=None,
             device=device,

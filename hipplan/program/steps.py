@@ -6,16 +6,19 @@ and teardown free objects, latest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
 from hipplan.language.host import HOST
+from hipplan.program.checks import Check, Reading
 from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
+
+    from hipplan.machines.machine import Machine
 else:
 
     def dataclass_transform(**_: Any) -> Any:
@@ -61,6 +64,15 @@ class Step:
         """One line of text, without the name."""
         raise NotImplementedError
 
+    def taken_from(self, machine: Machine | None) -> int | None:
+        """The ordinal of the device that it takes its `size` bytes from, CPU_ORDINAL for the host; None: from none, or
+        from wherever managed memory moves to."""
+        return None
+
+    def checks(self, reading: Reading) -> Iterator[Check]:
+        """Compares it with what HIP reports about its object: nothing of most."""
+        return iter(())
+
 
 def named(step: Step) -> Callable[[str], Step]:
     """A function that makes the same step for another name."""
@@ -103,6 +115,9 @@ class CreateAllocation(Step):
         where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
         return f"{short_size(self.size)} on {where}" + ", for RDMA" * self.rdma
 
+    def taken_from(self, machine: Machine | None) -> int:
+        return self.device if self.location == "device" else CPU_ORDINAL
+
 
 @step_data
 class ImportAllocation(Step):
@@ -142,6 +157,11 @@ class Reserve(Step):
     def describe(self) -> str:
         at = f" at {self.address:#x}" + ("" if self.exact else " if free") if self.address else ""
         return f"{short_size(self.size)} of addresses{at}"
+
+    def checks(self, reading: Reading) -> Iterator[Check]:
+        if self.alignment:
+            rest = reading.address_of(self.name) % self.alignment
+            yield Check(self.name, f"address modulo {self.alignment}", "0", str(rest))
 
 
 @step_data
@@ -185,116 +205,6 @@ class CreateStream(Step):
 
     def describe(self) -> str:
         return f"on device {self.device}"
-
-
-@step_data
-class CreateDeviceBuffer(Step):
-    call = "hipMalloc"
-    makes = "device"
-    device: int
-    size: int
-
-    def describe(self) -> str:
-        return f"{short_size(self.size)} on device {self.device}"
-
-
-@step_data
-class CreatePinnedBuffer(Step):
-    call = "hipHostMalloc"
-    makes = "pinned"
-    device: int
-    size: int
-    flags: tuple[str, ...] = ()
-    """Those of hipHostMalloc."""
-    numa_node: int = -1
-    """The preferred node for the memory; -1: the runtime chooses."""
-    near: bool = False
-    """The plan requires that node, so it is read back."""
-    simulated_node: bool = False
-    """The simulator plays the node: there is nothing to read back."""
-
-    def describe(self) -> str:
-        place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"
-        return f"{short_size(self.size)} on {place}, device {self.device} current"
-
-
-@step_data
-class RegisterBuffer(Step):
-    call = "hipHostRegister"
-    makes = "registered"
-    device: int
-    size: int
-    """Bytes; 0: all of the file or of the caller's memory."""
-    flags: tuple[str, ...] = ()
-    """Those of hipHostRegister."""
-    file: str = ""
-    """Path of the file to map; else `bind`, else fresh memory."""
-    bind: str = ""
-    read_only: bool = False
-    numa_node: int = -1
-    huge_pages: str = "none"
-    simulated_node: bool = False
-    """The simulator plays the node: the memory is not bound to it."""
-
-    def describe(self) -> str:
-        fresh = f"fresh on NUMA node {self.numa_node}" if self.numa_node >= 0 else "fresh"
-        origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else fresh
-        return f"{short_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
-
-
-@step_data
-class CreateManagedBuffer(Step):
-    call = "hipMallocManaged"
-    makes = "managed"
-    device: int
-    size: int
-    attach: str
-    """global, host or single."""
-
-    def describe(self) -> str:
-        return f"{short_size(self.size)} for host and devices"
-
-
-@step_data
-class Advise(Step):
-    call = "hipMemAdvise"
-    advice: str
-    device: int
-    offset: int
-    size: int
-
-    def describe(self) -> str:
-        whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{self.advice} ({whom}), {short_size(self.size)} at +{format_size(self.offset)}"
-
-
-@step_data
-class Prefetch(Step):
-    call = "hipMemPrefetchAsync"
-    device: int
-    offset: int
-    size: int
-    stream: str
-    """Name of a stream of the plan; empty: the null stream of `on`."""
-    on: int
-    """The device that the stream belongs to, current in the call."""
-
-    def describe(self) -> str:
-        to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{short_size(self.size)} at +{format_size(self.offset)} to {to}"
-
-
-@step_data
-class AttachStream(Step):
-    call = "hipStreamAttachMemAsync"
-    stream: str
-    on: int
-    """The device that the stream belongs to, current in the call."""
-    mode: str
-    """global, host or single."""
-
-    def describe(self) -> str:
-        return f"{self.mode} to stream {self.stream}"
 
 
 @step_data

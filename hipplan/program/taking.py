@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast, get_args
 
+from hipplan.kinds.live import Buffer
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
 from hipplan.program.runs import alike as alike_steps
 
-Taking = (
-    steps.CreateAllocation
-    | steps.CreateDeviceBuffer
-    | steps.CreatePinnedBuffer
-    | steps.RegisterBuffer
-    | steps.CreateManagedBuffer
-)
+Taking = steps.CreateAllocation | Buffer
 """Steps that may need free memory."""
-_TAKERS = frozenset(get_args(Taking))
 
 
 def takers(some_steps: Sequence[steps.Step]) -> list[tuple[Taking, int]]:
     """(step, how many like it) for those of some steps that may need free memory."""
-    return cast(list[tuple[Taking, int]], [alike for alike in alike_steps(some_steps) if type(alike[0]) in _TAKERS])
-
-
-def ordinal_taken(step: Taking, machine: Machine | None) -> int | None:
-    """The ordinal of the device that a step takes its `size` bytes from, CPU_ORDINAL for the host; None: from none, or
-    from wherever managed memory moves to."""
-    if isinstance(step, steps.CreateAllocation):
-        return step.device if step.location == "device" else steps.CPU_ORDINAL
-    if isinstance(step, steps.CreateDeviceBuffer):
-        return step.device
-    if isinstance(step, steps.CreateManagedBuffer):
-        # Without page faults it is host memory.
-        is_on_host = machine is not None and machine.runtime != "cuda" and machine.devices[step.device].xnack is False
-        return steps.CPU_ORDINAL if is_on_host else None
-    return steps.CPU_ORDINAL if isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)) else None
+    return [(step, many) for step, many in alike_steps(some_steps) if isinstance(step, Taking)]
 
 
 def taken_by(some_steps: Sequence[steps.Step], machine: Machine | None) -> dict[int, int]:
     """Ordinal -> bytes that steps take from that device, CPU_ORDINAL for the host."""
     taken: dict[int, int] = {}
     for step, many in takers(some_steps):
-        ordinal = ordinal_taken(step, machine)
+        ordinal = step.taken_from(machine)
         if ordinal is not None:
             taken[ordinal] = taken.get(ordinal, 0) + many * step.size
     return taken

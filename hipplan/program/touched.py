@@ -13,15 +13,15 @@ from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from hipplan.kinds.lives import BUFFERS
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.runs import MappingRun, MemoryRun, Run, runs
 from hipplan.program.series import Parts, segments
 
-_BUFFERS: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
-    steps.CreateDeviceBuffer: attrgetter("device", "size"),
-    steps.CreatePinnedBuffer: attrgetter("device", "size", "flags", "numa_node", "near", "simulated_node"),
+_COMPARED: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
+    kind: attrgetter(*kind.compared) for kind in BUFFERS.values() if kind.compared
 }
 """Steps of buffers about which there is no other step -> what tells two of one name apart."""
 
@@ -180,7 +180,7 @@ def _is_same_range(was: steps.Step, now: steps.Step) -> bool:
 
 def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     for _, step in new.single:
-        compared = _BUFFERS.get(type(step))
+        compared = _COMPARED.get(type(step))
         if compared is not None and step.name not in renewed:
             was = old.makers.get(step.name)
             if type(was) is type(step) and compared(was) == compared(step):

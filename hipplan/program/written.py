@@ -16,6 +16,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
+from hipplan.kinds.lives import STEPS
+from hipplan.kinds.managed.live import AttachStream, Prefetch
 from hipplan.program import content_steps, steps
 from hipplan.program.alterations import ReserveBeside
 from hipplan.program.facts import owners_by_name
@@ -28,12 +30,16 @@ _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that are steps."""
 _WRITTEN_AS = {"reads_advice": "ranges_told"}
 """Fields with another name in version 1."""
-_STEPS = {ReserveBeside.__name__: ReserveBeside} | {
-    kind.__name__: kind
-    for module in (steps, content_steps)
-    for kind in vars(module).values()
-    if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
-}
+_STEPS = (
+    {ReserveBeside.__name__: ReserveBeside}
+    | {kind.__name__: kind for kind in STEPS}
+    | {
+        kind.__name__: kind
+        for module in (steps, content_steps)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
+    }
+)
 """Name -> kind of step; the others of a change are in no program."""
 
 
@@ -88,7 +94,7 @@ def _require_objects(some_steps: Sequence[steps.Step]) -> None:
             owners[step.name]
         elif isinstance(step, steps.Map):
             _require(step.reservation, made)
-        elif isinstance(step, steps.AttachStream) or (isinstance(step, steps.Prefetch) and step.stream):
+        elif isinstance(step, AttachStream) or (isinstance(step, Prefetch) and step.stream):
             _require(step.stream, made)
         if step.name or not isinstance(step, steps.AwaitStream):
             _require(step.name, made)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from hipplan.errors import printable
+from hipplan.kinds.lives import lies
 from hipplan.layout.recorded import Record
 from hipplan.plain import counted
 from hipplan.program import listing
@@ -175,9 +176,9 @@ def _address(piece: Piece) -> str:
 def _access(resource: Resource) -> str:
     if resource.kind in ("mapping", "region", "tensor"):
         return resource.access_text()
-    if resource.kind == "device":
+    if lies(resource.kind) == "device":
         return f"{resource.device}, and its peers"
-    return "host and devices" if resource.kind in ("managed", "pinned", "registered") else ""
+    return "host and devices" if lies(resource.kind) else ""
 
 
 def _verified(layout: Layout) -> dict[str, str]:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hipplan.files.strict_json import FORMAT_VERSION
+from hipplan.kinds.lives import lies
 from hipplan.language.host import HOST
 from hipplan.program import listing, open_sizes
 from hipplan.program.difference import from_nothing
@@ -222,7 +223,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
         address = None if resource.asleep else getattr(layout[resource.name], "address", None)
         shown = None if address is None else f"{address:#x}"
         described = resource_json(resource) | {"address": shown}
-        if resource.kind in ("pinned", "registered"):
+        if lies(resource.kind) == "host":
             described["device_pointer"] = f"{layout[resource.name].device_pointer:#x}"
         resources.append(described)
     return {

@@ -12,15 +12,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-import hipplan.language.model
-from hipplan.language.model import Plan
-from hipplan.language.model.describe import field_docs
+from hipplan.kinds.plans import BUFFERS
+from hipplan.language.model.describe import field_docs, models_below
+from hipplan.language.model.plan import Plan
 from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, NumaNode, SourceNote
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REPEATABLE = (
-    "Advice", "Allocation", "Content", "DeviceBuffer", "DeviceSelector", "ManagedBuffer", "Mapping", "PeerLink",
-    "PinnedBuffer", "Prefetch", "Region", "RegisteredBuffer", "Reservation", "Stream", "Tensor",
+    "Advice", "Allocation", "Content", "DeviceSelector", "Mapping", "PeerLink", "Prefetch", "Region", "Reservation",
+    "Stream", "Tensor", *(model.__name__ for model in BUFFERS),
 )  # fmt: skip
 _EXPRESSION = {"type": "string", "pattern": r"\$\(", "description": "$(...): names, integers, sizes, + - * // %"}
 _DOMAIN = {
@@ -51,8 +51,7 @@ _INCLUDE = {
 
 def plan_schema() -> dict[str, Any]:
     """The schema of a plan."""
-    models = {name: getattr(hipplan.language.model, name) for name in hipplan.language.model.__all__}
-    schema = _described(Plan, models)
+    schema = _described(Plan, models_below(Plan))
     definitions = schema["$defs"]
     for definition in [schema, *definitions.values()]:
         properties = definition["properties"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hipplan.kinds.lives import BUFFERS, lies
 from tests.cli.conftest import Run
 from tests.conftest import PLANS, ROOT
 
@@ -47,7 +48,8 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert applied["event"] == "applied"
     assert applied["checks"]
-    memory = [resource for resource in applied["resources"] if resource["kind"] in ("allocation", "device")]
+    on_devices = ("allocation", *(kind for kind in BUFFERS if lies(kind) == "device"))
+    memory = [resource for resource in applied["resources"] if resource["kind"] in on_devices]
     assert sum(applied["bytes_by_device"].values()) == sum(block["size"] for block in memory)
     pieces = {check["name"] for check in applied["checks"] if "/" in check["name"]}  # of memory that HIP 7.2 needs cut
     assert torn_down == {

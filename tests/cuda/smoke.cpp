@@ -119,6 +119,9 @@ void peers(hip_api& hip, int count) {
     std::printf("peers 0 -> 1: attribute %u = %d\n", each, value);
   }
   void *here = nullptr, *there = nullptr;
+  WANT_CODE(hipErrorNotSupported, hip.hipExtMallocWithFlags(&here, MiB, 3));
+  OK(hip.hipExtMallocWithFlags(&here, MiB, 1));
+  OK(hip.hipFree(here));
   OK(hip.hipMalloc(&here, MiB));
   OK(hip.hipSetDevice(1));
   OK(hip.hipMalloc(&there, MiB));

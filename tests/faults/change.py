@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hipplan.errors import ApplyError, HipplanError, LeakError
+from hipplan.kinds.device.live import CreateDeviceBuffer
+from hipplan.kinds.managed.live import CreateManagedBuffer
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
@@ -17,7 +20,7 @@ from tests.conftest import Key, Simulator, keys_of
 from tests.faults.harness import Error, Phase, failures_of
 
 PATTERN_BYTES = 64
-_BUFFERS = (steps.CreateDeviceBuffer, steps.CreatePinnedBuffer, steps.CreateManagedBuffer)
+_BUFFERS = (CreateDeviceBuffer, CreatePinnedBuffer, CreateManagedBuffer)
 
 Facts = dict[str, Any]
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan.files.strict_json import pieces
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.language.loader import load
 from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
@@ -83,9 +84,9 @@ def test_no_step_speaks_of_what_is_not_there_yet(seed: int) -> None:
 def _needs(step: steps.Step) -> Iterator[str]:
     if isinstance(step, steps.Map):
         yield from (step.reservation, step.allocation)
-    if isinstance(step, (steps.Prefetch, steps.AttachStream)):
+    if isinstance(step, (Prefetch, AttachStream)):
         yield step.stream
-    if isinstance(step, (steps.SetAccess, steps.Advise, steps.Prefetch, steps.AttachStream, steps.AwaitStream)):
+    if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream, steps.AwaitStream)):
         yield step.name
 
 

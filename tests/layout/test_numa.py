@@ -11,9 +11,10 @@ import pytest
 
 import hipplan
 from hipplan import ApplyError, MachineError, PlanError, _core
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.machines.machine import Machine, NumaNode
 from hipplan.machines.profiles import load_machine
-from hipplan.program import steps
 from tests.conftest import Simulator
 
 NOWHERE = 1023
@@ -52,7 +53,7 @@ def policy() -> int:
 
 def test_near_is_the_node_of_the_buffers_device() -> None:
     program = hipplan.compile(hipplan.load(plan(**NEAR)), on_nodes(0, 3))
-    kinds = steps.CreatePinnedBuffer, steps.RegisterBuffer
+    kinds = CreatePinnedBuffer, RegisterBuffer
     made = {step.name: step for step in program.steps if isinstance(step, kinds)}
 
     assert {name: step.numa_node for name, step in made.items()} == {"p": 3, "f": 3}
@@ -64,7 +65,7 @@ def test_what_moves_bytes_is_near_its_device_where_that_is_known() -> None:
     buffers = {f"b{n}": {"kind": "device", "device": f"gpu.{n}", "size": "1MiB"} for n in (0, 1)}
     document = plan(**buffers) | {"contents": {name: {"file": "f"} for name in buffers}}
     program = hipplan.compile(hipplan.load(document), on_nodes(2, None))
-    pinned = [step.numa_node for step in program.steps if isinstance(step, steps.CreatePinnedBuffer)]
+    pinned = [step.numa_node for step in program.steps if isinstance(step, CreatePinnedBuffer)]
 
     assert pinned == [2, -1]
 

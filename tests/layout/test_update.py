@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
+from hipplan.kinds.managed.live import CreateManagedBuffer
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.lowering.compiler import compile_change
@@ -109,7 +110,7 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
         assert rights_of(sim, layout) == rights_of(sim, fresh)
         assert {whole_name(c.name) for c in layout.verify()} == {whole_name(c.name) for c in fresh.verify()}
         for step in layout.program.steps:
-            if isinstance(step, steps.CreateManagedBuffer):
+            if isinstance(step, CreateManagedBuffer):
                 for at in range(0, step.size, 4096):
                     asked = [
                         [

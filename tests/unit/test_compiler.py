@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from hipplan.errors import MachineError
+from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.language.loader import load
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
@@ -51,7 +54,7 @@ def test_steps_never_name_what_does_not_exist_yet(path: Any) -> None:
     made: set[str] = set()
     for step in compile_plan(load(path), load_machine("sim-2")).steps:
         needs = {getattr(step, field, "") for field in ("reservation", "allocation", "stream")} - {""}
-        if isinstance(step, (steps.SetAccess, steps.Advise, steps.Prefetch, steps.AttachStream)):
+        if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream)):
             needs.add(step.name)
         assert needs <= made
         made.add(step.name)
@@ -125,7 +128,7 @@ def test_pinned_memory_has_the_flags_that_the_plan_says() -> None:
     plan = {"buffers": {"b": {"kind": "pinned", "size": 4096, "portable": True, "mapped": True, "coherent": False}}}
     (create,) = compiled(plan).steps
 
-    assert isinstance(create, steps.CreatePinnedBuffer)
+    assert isinstance(create, CreatePinnedBuffer)
     assert create.flags == ("portable", "mapped", "non_coherent")
 
 
@@ -134,7 +137,7 @@ def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
     plan = {"buffers": {"b": {"kind": "managed", "size": "4MiB", "advice": advice}}}
     advise = compiled(plan).steps[1]
 
-    assert isinstance(advise, steps.Advise)
+    assert isinstance(advise, Advise)
     assert (advise.advice, advise.device, advise.offset, advise.size) == (
         "preferred_location",
         steps.CPU_ORDINAL,
@@ -148,7 +151,7 @@ def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
     managed = {"kind": "managed", "size": "1MiB", "prefetch": fetched, "attach_to": {"stream": "s"}}
     streams = {"s": {"device": "gpu.1"}}
     program = compiled({"devices": {"gpu": {"count": 2}}, "streams": streams, "buffers": {"m": managed}})
-    on = [step.on for step in program.steps if isinstance(step, steps.Prefetch)]
+    on = [step.on for step in program.steps if isinstance(step, Prefetch)]
     waits = [(step.name, step.on) for step in program.steps if isinstance(step, steps.AwaitStream)]
 
     assert on == [1, 0, 1, 1]
@@ -169,7 +172,7 @@ def test_a_file_is_looked_for_beside_the_plan(tmp_path: Any) -> None:
     path.write_text("hipplan: 1\nbuffers:\n  d: {kind: registered, file: data.bin}\n")
     (register,) = compile_plan(load(path), load_machine("sim-2")).steps
 
-    assert isinstance(register, steps.RegisterBuffer)
+    assert isinstance(register, RegisterBuffer)
     assert register.file == str(tmp_path / "data.bin")
 
 

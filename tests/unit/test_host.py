@@ -9,13 +9,14 @@ import pytest
 
 import hipplan
 from hipplan.errors import MachineError
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.loader import LoadedPlan
 from hipplan.lowering.compiler import compile_change
 from hipplan.machines import host
 from hipplan.machines.machine import Limits, Machine, NumaNode
 from hipplan.machines.place import System
 from hipplan.machines.profiles import load_machine
-from hipplan.program import huge_pages, steps
+from hipplan.program import huge_pages
 
 PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB"
 
@@ -200,7 +201,7 @@ def test_the_shipped_mi300x_8_has_the_nodes_of_its_devices() -> None:
         "buffers": {f"b{n}": {"kind": "pinned", "size": 4096, "device": f"gpu.{n}", "numa": "near"} for n in range(8)},
     })  # fmt: skip
     program = hipplan.compile(plan, on)
-    nodes = [step.numa_node for step in program.steps if isinstance(step, steps.CreatePinnedBuffer)]
+    nodes = [step.numa_node for step in program.steps if isinstance(step, CreatePinnedBuffer)]
 
     assert nodes == [0] * 4 + [1] * 4
     assert program.warnings == ()

@@ -146,6 +146,13 @@ void hipMalloc(void** ptr, std::size_t size) {
   allocated().add(std::move(entry));
 }
 
+// All of CUDA's memory is coherent, as AMD's is with flag 1. The others have no counterpart.
+void hipExtMallocWithFlags(void** ptr, std::size_t size, unsigned int flags) {
+  require(ptr && flags <= 4);
+  require(flags <= 1, hipErrorNotSupported);
+  hipMalloc(ptr, size);
+}
+
 void hipFree(void* ptr) {
   if (registered().begin_at(ptr)) return registered().remove(ptr);
   free_any(ptr);

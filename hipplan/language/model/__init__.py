@@ -1,23 +1,13 @@
 """The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes
-from them.
+from them. Buffers are in hipplan/kinds, and the document itself, which needs them all, in model/plan.py.
 
 These files do not use `from __future__ import annotations`: pydantic would have to compile each annotation from its
 text at each start.
 """
 
-from hipplan.language.model.base import PlanModel
-from hipplan.language.model.buffers import (
-    Anonymous,
-    Buffer,
-    DeviceBuffer,
-    ManagedBuffer,
-    PinnedBuffer,
-    RegisteredBuffer,
-)
+from hipplan.language.base import PlanModel
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
-from hipplan.language.model.managed import Advice, AttachTo, ByteRange, Prefetch
-from hipplan.language.model.plan import Plan
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
 from hipplan.language.model.torch import Torch
@@ -27,27 +17,16 @@ __all__ = [
     "OTHERS",
     "OWNER",
     "Access",
-    "Advice",
     "Allocation",
-    "Anonymous",
-    "AttachTo",
     "Attached",
-    "Buffer",
-    "ByteRange",
     "Content",
-    "DeviceBuffer",
     "DeviceSelector",
-    "ManagedBuffer",
     "Mapping",
     "PeerLink",
-    "PinnedBuffer",
-    "Plan",
     "PlanModel",
-    "Prefetch",
     "Ranks",
     "Region",
     "RegionMap",
-    "RegisteredBuffer",
     "Requires",
     "Reservation",
     "Stream",

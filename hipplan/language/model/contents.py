@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import FilePath, Offset, PlanModel, refuse
+from hipplan.language.base import FilePath, Offset, PlanModel, refuse
 from hipplan.language.model.regions import DTypeName
 from hipplan.plain import number
 

@@ -8,8 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
 from hipplan.language.arch import PATTERN, mistake_in
-from hipplan.language.model.base import Count, PlanModel, refuse, written
-from hipplan.language.model.ranks import OfRank
+from hipplan.language.base import Count, OfRank, PlanModel, refuse, written
 
 _COMPARE = {
     ">=": operator.ge,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Hashable, Iterable
 
+from hipplan.kinds.plans import KINDS
+
 _KEYS = {
     **dict.fromkeys(("type", "class"), ("kind", "dtype")),
     **dict.fromkeys(("data_type", "datatype"), ("dtype",)),
@@ -41,7 +43,7 @@ _VALUES = {
 }
 _ADDED = {
     "hipplan": "hipplan: 1",
-    "kind": "kind:, one of device, pinned, registered and managed",
+    "kind": f"kind:, one of {', '.join(KINDS[:-1])} and {KINDS[-1]}",
     "size": "size: 1MiB",
     "dtype": "dtype: bf16",
     "shape": "shape: [16, 256]",

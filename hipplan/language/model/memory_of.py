@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from hipplan.language.base import refuse
 from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
-from hipplan.language.model.base import refuse
 
 _NODE_MAX = 1023
 _ON_HOST = "on the host, write host, {host: {numa: near}}, or {host: {numa: 0}}"

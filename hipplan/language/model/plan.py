@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from hipplan.kinds.plans import Buffer
+from hipplan.language.base import MemoryName, Name, PlanModel, Steps, refuse
 from hipplan.language.expression import Scalar
-from hipplan.language.model.base import MemoryName, Name, PlanModel, Steps, refuse
-from hipplan.language.model.buffers import Buffer
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.language.model.ranks import Ranks
@@ -87,7 +87,7 @@ class Plan(PlanModel):
     buffers: dict[Name, Buffer] = {}
     """Memory that comes with its address, by name.
 
-    Source: hipMalloc, hipHostMalloc, hipHostRegister, hipMallocManaged.
+    Source: hipMalloc, hipExtMallocWithFlags, hipHostMalloc, hipHostRegister, hipMallocManaged.
     """
 
     regions: dict[Name, Region] = {}

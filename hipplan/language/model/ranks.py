@@ -1,31 +1,13 @@
 """Plans for several ranks: which rank makes an object, and which others map its memory."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
-from hipplan.language.model.base import PlanModel, refuse
-from hipplan.language.rank import FIRST_OF_NODE, RANKS_MAX
-from hipplan.plain import shown
+from hipplan.language.base import PlanModel
+from hipplan.language.rank import RANKS_MAX
 
 RankCount = Annotated[int, Field(ge=1, le=RANKS_MAX)]
-
-
-def _of_rank(value: Any) -> Any:
-    """One validator, because pydantic reports each branch of a union."""
-    if value != FIRST_OF_NODE and (value.__class__ is not int or not 0 <= value < RANKS_MAX):
-        hint = f"write the number of a rank, from 0, or {FIRST_OF_NODE}"
-        raise refuse("HP104", f"'rank' cannot be {shown(value)}", hint=hint)
-    return value
-
-
-_NUMBER = {"type": "integer", "minimum": 0, "exclusiveMaximum": RANKS_MAX}
-OfRank = Annotated[
-    int | Literal["first_of_node"],
-    BeforeValidator(_of_rank),
-    WithJsonSchema({"anyOf": [{"const": FIRST_OF_NODE, "type": "string"}, _NUMBER]}),
-]
-"""Which rank makes an object: a rank by its number, or the first rank of each node."""
 
 
 class Ranks(PlanModel):

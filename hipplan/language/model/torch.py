@@ -1,6 +1,6 @@
 """Regions whose memory is a pool for PyTorch."""
 
-from hipplan.language.model.base import Name, PlanModel
+from hipplan.language.base import Name, PlanModel
 
 
 class Torch(PlanModel):

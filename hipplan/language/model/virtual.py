@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Alignment, Count, Offset, PlanModel, Size, Steps, refuse
-from hipplan.language.model.ranks import OfRank
+from hipplan.language.base import Alignment, Count, Offset, OfRank, PlanModel, Size, Steps, refuse
 
 Right = Literal["none", "r", "rw"]
 Access = dict[str, Right]

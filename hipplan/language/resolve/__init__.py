@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hipplan.errors import Diagnostic
 from hipplan.language.budget import Budget
-from hipplan.language.model import ManagedBuffer, Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import (
     Objects,
     ResolvedAllocation,
@@ -104,9 +104,8 @@ def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> N
     for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
         single = 0
         for name, spec in things.items():
-            each, count = 1, getattr(spec, "count", None)
-            if isinstance(spec, ManagedBuffer):
-                each += len(spec.advice) + len(spec.prefetch) + (spec.attach_to is not None)
+            count = getattr(spec, "count", None)
+            each = 1 + sum(1 for _ in plan.buffers[name].uses()) if noun == "buffers" else 1
             if count is None:
                 single += each
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hipplan.language.model import ByteRange, ManagedBuffer, RegisteredBuffer
+from hipplan.kinds.plan import ByteRange
 from hipplan.language.objects import Path, ResolvedBuffer, ResolvedStream
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names
@@ -13,22 +13,14 @@ from hipplan.units import full_size
 
 def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams: Mapping[str, ResolvedStream]) -> None:
     """Check that advice, prefetches and attachment name existing objects and stay inside the buffer."""
-    spec = buffer.spec
-    if not isinstance(spec, ManagedBuffer):
-        return
     wanted: list[tuple[str, Path]] = []
-    for index, advice in enumerate(spec.advice):
-        where = (*buffer.path, "advice", index)
-        devices.location(advice.device, (*where, "device"))
-        _check_range(advice.range, spec.size, where, names)
-    for index, prefetch in enumerate(spec.prefetch):
-        where = (*buffer.path, "prefetch", index)
-        devices.location(prefetch.to, (*where, "to"))
-        _check_range(prefetch.range, spec.size, where, names)
-        if prefetch.stream is not None:
-            wanted.append((prefetch.stream, (*where, "stream")))
-    if spec.attach_to is not None:
-        wanted.append((spec.attach_to.stream, (*buffer.path, "attach_to", "stream")))
+    for use in buffer.spec.uses():
+        where = (*buffer.path, *use.where)
+        if use.device_key:
+            devices.location(use.device, (*where, use.device_key))
+        _check_range(use.part, buffer, where, names)
+        if use.stream is not None:
+            wanted.append((use.stream, (*where, "stream")))
     for stream, path in wanted:
         if stream not in streams:
             names.missing("HP203", "streams", stream, path, lambda: streams)
@@ -38,18 +30,17 @@ def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
     """HP107: the caller's memory is registered once."""
     taken: dict[str, str] = {}
     for buffer in buffers.values():
-        spec = buffer.spec
-        if not isinstance(spec, RegisteredBuffer) or spec.bind is None:
-            continue
-        first = taken.setdefault(spec.bind, buffer.name)
+        bound = buffer.spec.bound() if buffer.spec.on_host else ""
+        first = taken.setdefault(bound, buffer.name) if bound else buffer.name
         if first != buffer.name:
-            summary = f"'{first}' and '{buffer.name}' both register the memory bound to '{spec.bind}'"
+            summary = f"'{first}' and '{buffer.name}' both register the memory bound to '{bound}'"
             why = "memory can be registered only once"
             names.report("HP107", summary, (*buffer.path, "bind"), why=why, hint="give it a different bind")
 
 
-def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -> None:
-    if part is None or part.at + (part.size or 1) <= whole:
+def _check_range(part: ByteRange | None, buffer: ResolvedBuffer, path: Path, names: Names) -> None:
+    whole = buffer.spec.planned_size()
+    if part is None or isinstance(whole, str) or part.at + (part.size or 1) <= whole:
         return
     begins_past = part.at >= whole
     shown = f"begins at {full_size(part.at)}" if begins_past else f"ends at {full_size(part.at + (part.size or 0))}"

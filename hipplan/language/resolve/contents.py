@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from hipplan.files.dtypes import BY_NAME, BYTE
 from hipplan.files.values import encode
 from hipplan.language.host import HOST
-from hipplan.language.model import Content, Plan, RegisteredBuffer
+from hipplan.language.model import Content
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
 from hipplan.units import full_size
@@ -30,7 +31,7 @@ def resolve_contents(
     anywhere = {name: _anywhere(region) for name, region in regions.items()}
     access |= anywhere
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
-    sizes = {name: size for name, buffer in buffers.items() if isinstance(size := _size(buffer), int)}
+    sizes = {name: size for name, buffer in buffers.items() if isinstance(size := buffer.spec.planned_size(), int)}
     for name, region in regions.items():
         for short, tensor in region.spec.tensors.items():
             dtypes[f"{name}.{short}"] = tensor.dtype
@@ -79,12 +80,6 @@ def _anywhere(region: ResolvedRegion) -> dict[str, str]:
     return region.access | more
 
 
-def _size(buffer: ResolvedBuffer) -> int | str:
-    """The size of a buffer; 0: a file or the caller decides it; text: the machine does."""
-    fresh = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else None
-    return fresh.size if fresh else buffer.spec.size or 0
-
-
 def _check_reachable(
     name: str,
     right: str,
@@ -95,7 +90,7 @@ def _check_reachable(
     *,
     key: bool = False,
 ) -> None:
-    if name in buffers and not _size(buffers[name]):
+    if name in buffers and not buffers[name].spec.planned_size():
         why = "its file, or the memory that is passed, decides it"
         names.report(
             "HP213", f"the plan does not give the size of '{name}'", path, key=key, why=why, hint="write its size:"

@@ -8,7 +8,8 @@ from itertools import permutations
 from typing import Literal
 
 from hipplan.language.host import HOST, is_host
-from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
+from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, PeerLink
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.language.resolve.names import Names, families
 
@@ -249,9 +250,7 @@ def _names_spoken_of(plan: Plan) -> Iterator[tuple[str | None, Path]]:
     for name, buffer in plan.buffers.items():
         at = ("buffers", name)
         yield buffer.device, (*at, "device")
-        if isinstance(buffer, ManagedBuffer):
-            yield from ((one.device, (*at, "advice", index, "device")) for index, one in enumerate(buffer.advice))
-            yield from ((one.to, (*at, "prefetch", index, "to")) for index, one in enumerate(buffer.prefetch))
+        yield from ((use.device, (*at, *use.where, use.device_key)) for use in buffer.uses() if use.device_key)
     for name, region in plan.regions.items():
         at = ("regions", name)
         yield region.device, (*at, "device")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hipplan.language.model import DeviceBuffer
-from hipplan.language.model.base import FILL
+from hipplan.language.base import FILL
 from hipplan.language.objects import ResolvedBuffer, ResolvedRegion
 from hipplan.language.resolve.names import Names
 
@@ -14,7 +13,7 @@ def check_fills(regions: Mapping[str, ResolvedRegion], buffers: Mapping[str, Res
     """HP107: two regions or buffers with `size: fill` on one device."""
     filling = [(name, region.devices, region.path) for name, region in regions.items() if region.spec.size == FILL]
     for name, buffer in buffers.items():
-        if isinstance(buffer.spec, DeviceBuffer) and buffer.spec.size == FILL:
+        if buffer.spec.size == FILL:
             filling.append((name, (buffer.device,), buffer.path))
     first: dict[str, str] = {}
     for name, devices, path in filling:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hipplan.language.model import Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Path
 from hipplan.language.rank import Rank
 from hipplan.language.resolve.names import Names

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
+from hipplan.kinds.plans import BUFFERS
 from hipplan.language.model import OTHERS, OWNER
 from hipplan.language.objects import Path
 from hipplan.language.resolve.devices import Devices
@@ -20,8 +21,7 @@ _DEVICES: list[Path] = [
 _HOLDERS: list[Path] = [("regions", "*", "device")]
 _LOCATIONS: list[Path] = [
     ("allocations", "*", "device"),
-    ("buffers", "*", "advice", "*", "device"),
-    ("buffers", "*", "prefetch", "*", "to"),
+    *(("buffers", "*", *path) for kind in BUFFERS for path in kind.located),
 ]
 _FAMILIES: list[Path] = [
     ("reservations", "*", "access"),
@@ -30,7 +30,7 @@ _FAMILIES: list[Path] = [
     ("regions", "*", "devices"),
 ]
 _ALLOCATIONS: list[Path] = [("reservations", "*", "mappings", "*", "allocation")]
-_STREAMS: list[Path] = [("buffers", "*", "prefetch", "*", "stream"), ("buffers", "*", "attach_to", "stream")]
+_STREAMS: list[Path] = [("buffers", "*", *path) for kind in BUFFERS for path in kind.streamed]
 
 LeftOut = Mapping[Path, Any]
 """Objects that were left out because of an error: (noun, name) -> data as written."""

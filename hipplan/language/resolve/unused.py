@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hipplan.errors import Diagnostic
-from hipplan.language.latest import Latest
-from hipplan.language.model import ByteRange, DeviceBuffer, ManagedBuffer, Plan
+from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
-from hipplan.units import PAGE, full_size, round_up
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
@@ -40,7 +38,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
         if name not in mapped and allocation.spec.shareable == "none":
             why = "an allocation has no address until a reservation maps it"
             warn("HP251", f"nothing maps '{name}'", allocation.path, why, "map it, or remove it")
-    reached = {b.device for b in objects.buffers.values() if isinstance(b.spec, DeviceBuffer)}
+    reached = {b.device for b in objects.buffers.values() if b.spec.for_peers}
     for link in objects.peers if plan.peers != "all" else ():  # `all` is often only a precaution
         if link.peer not in reached:
             why = "peer links are for buffers of kind device; mappings use access"
@@ -66,26 +64,8 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             summary = f"'{range_.name}' is sealed, but has no contents"
             warn("HP257", summary, (*range_.path, "seal"), why, "add contents for it, or remove seal")
     for buffer in objects.buffers.values():
-        if isinstance(buffer.spec, ManagedBuffer) and buffer.path not in reported:
-            for index, before, now in _replaced_locations(buffer.spec):
-                size = full_size(sum(end - start for start, end, _ in before))
-                summary = f"{now} replaces {before[0][2]} as the preferred location of {size} of '{buffer.name}'"
-                why = "the same bytes have one preferred location: the last one that the plan gives them"
-                warn("HP260", summary, (*buffer.path, "advice", index), why, "remove one, or give them other ranges")
-
-
-def _replaced_locations(spec: ManagedBuffer) -> Iterator[tuple[int, list[tuple[int, int, str]], str]]:
-    """(number of an advice, the ranges that prefer another location before it, its location)."""
-    preferred: Latest[str] = Latest()
-    for index, advice in enumerate(spec.advice):
-        if advice.advise in ("preferred_location", "unset_preferred_location"):
-            part = advice.range or ByteRange()
-            end = spec.size if part.size is None else part.at + part.size
-            location = advice.device or ""
-            replaced = preferred.set(part.at // PAGE * PAGE, round_up(end, PAGE), location)
-            others = [range_ for range_ in replaced if location and range_[2] not in ("", location)]
-            if others:
-                yield index, others, location
+        for note in buffer.spec.notes(buffer.name) if buffer.spec.has_lines and buffer.path not in reported else ():
+            warn(note.code, note.summary, (*buffer.path, *note.where), note.why, note.hint)
 
 
 def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str]:

@@ -1,12 +1,14 @@
 """The base class of all models, and the scalar types of a plan."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from hipplan.errors import PlanError
 from hipplan.language.budget import LIMITS, Budget
+from hipplan.language.rank import FIRST_OF_NODE, RANKS_MAX
+from hipplan.plain import shown
 from hipplan.units import SizeError, is_share, parse_share, parse_size
 
 
@@ -161,3 +163,20 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=256)]
 
 MemoryName = Annotated[str, Field(pattern=NAME_PATTERN.removesuffix("$") + r"(\[[0-9]+\])?$", max_length=256)]
 """A name, or a mapping by its reservation and number: range[0]."""
+
+
+def _of_rank(value: Any) -> Any:
+    """One validator, because pydantic reports each branch of a union."""
+    if value != FIRST_OF_NODE and (value.__class__ is not int or not 0 <= value < RANKS_MAX):
+        hint = f"write the number of a rank, from 0, or {FIRST_OF_NODE}"
+        raise refuse("HP104", f"'rank' cannot be {shown(value)}", hint=hint)
+    return value
+
+
+_NUMBER = {"type": "integer", "minimum": 0, "exclusiveMaximum": RANKS_MAX}
+OfRank = Annotated[
+    int | Literal["first_of_node"],
+    BeforeValidator(_of_rank),
+    WithJsonSchema({"anyOf": [{"const": FIRST_OF_NODE, "type": "string"}, _NUMBER]}),
+]
+"""Which rank makes an object: a rank by its number, or the first rank of each node."""

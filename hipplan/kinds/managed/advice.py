@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from hipplan.kinds.managed.live import Advise, CreateManagedBuffer, Prefetch
 from hipplan.program.alterations import ChangeAdvice
-from hipplan.program.steps import Advise, Prefetch
+from hipplan.program.checks import Check, Reading
+from hipplan.program.steps import CPU_ORDINAL, Step
 from hipplan.units import PAGE
 
 NOWHERE = -2
@@ -92,3 +94,36 @@ def _location(device: int) -> tuple[str, int]:
 def _advice(called: str, device: int = 0) -> tuple[str, int]:
     # HIP ignores the device where the advice has none, but still checks that it exists.
     return called, device
+
+
+def range_checks(todo: list[Step], reading: Reading) -> Iterator[Check]:
+    """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
+    advised: dict[str, list[Advise | Prefetch]] = {}
+    for step in todo:
+        if isinstance(step, (Advise, Prefetch)):
+            advised.setdefault(step.name, []).append(step)
+    sizes = {s.name: s.size for s in todo if isinstance(s, CreateManagedBuffer)}
+    for name, wanted in advised.items():
+        # Not every runtime has coherency advice; if the advice succeeded, this one has.
+        coherency = any(isinstance(step, Advise) and "coarse_grain" in step.advice for step in wanted)
+        for piece in pieces(wanted, sizes[name]):
+            yield from _piece_checks(name, piece, reading, coherency)
+
+
+def _piece_checks(name: str, piece: AdvisedPart, reading: Reading, coherency: bool) -> Iterator[Check]:
+    address, size = reading.address_of(name) + piece.start, piece.end - piece.start
+    where = f"[{piece.start}, {piece.end})"
+
+    def current_value(attribute: str) -> str:
+        return str(reading.runtime.range_attribute(address, size, attribute))
+
+    yield Check(name, f"read mostly {where}", str(piece.read_mostly), current_value("read_mostly"))
+    yield Check(name, f"preferred location {where}", str(piece.preferred), current_value("preferred_location"))
+    if coherency:
+        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
+    if piece.prefetched != NOWHERE:  # a prefetch by other code, or of an earlier plan, cannot be undone
+        yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
+    # HIP omits the CPU, even if it was advised.
+    desired = sorted(piece.accessed_by - {CPU_ORDINAL})
+    current = sorted(set(reading.runtime.accessed_by(address, size)) - {CPU_ORDINAL})
+    yield Check(name, f"accessed by {where}", str(desired), str(current))

@@ -1,0 +1,24 @@
+"""The list of the kinds of buffers, as steps."""
+
+from __future__ import annotations
+
+from hipplan.kinds.coherent.live import CreateCoherentBuffer
+from hipplan.kinds.device.live import CreateDeviceBuffer
+from hipplan.kinds.live import Buffer
+from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
+from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.registered.live import RegisterBuffer
+from hipplan.program.steps import Step
+
+BUFFERS: dict[str, type[Buffer]] = {
+    kind.makes: kind
+    for kind in (CreateDeviceBuffer, CreateCoherentBuffer, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
+}
+"""Kind of buffer -> its step."""
+STEPS: tuple[type[Step], ...] = (*BUFFERS.values(), Advise, Prefetch, AttachStream)
+"""The steps that make buffers, and those about them."""
+
+
+def lies(kind: str) -> str:
+    """Where memory of a kind of buffer is, as Buffer.lies; empty for objects of other kinds."""
+    return BUFFERS[kind].lies if kind in BUFFERS else ""
