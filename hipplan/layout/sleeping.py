@@ -30,7 +30,10 @@ from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, r
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
+from hipplan.program.groups import is_on_device
 from hipplan.program.program import Program
+from hipplan.program.runs import MemoryRun, Run, alike, some
+from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of
 
 log = logging.getLogger("hipplan")
@@ -162,11 +165,8 @@ def _sleeps(program: Program, name: str) -> bool:
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    sleeping_resources = ((resource.name, resource.kind) for resource in program.resources if resource.asleep)
-    names = (
-        name for name, kind in sleeping_resources if kind == "region" or (kind == "allocation" and "#" not in name)
-    )
-    return {name: program.asleep[name] for name in names} | {
+    there = (resource for resource in program.outer if resource.asleep and "#" not in resource.name)
+    return {resource.name: resource.asleep for resource in there if resource.kind in ("region", "allocation")} | {
         plan_name_of(program, memory): MAPPED for memory in program.away
     }
 
@@ -213,8 +213,7 @@ def _call_despite_failure(on_map: OnNames, wanted: tuple[str, ...]) -> None:
 
 def _require_alone(state: State, change: Difference) -> None:
     """Raises HP440 for memory that another process may have."""
-    made = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
-    for step in made:
+    for step in some(change.gone, lambda step: isinstance(step, steps.CreateAllocation) and step.shareable != "none"):
         if state.snapshot.shared(state.slot(step.name)):
             why = "it was exported: a process that holds its descriptor or maps it keeps the memory"
             if users := _users(state, step.name):
@@ -249,7 +248,7 @@ def _require_writable(change: Difference) -> None:
 
 def require_host_memory(change: Difference) -> None:
     """HP303. Where host memory is made, waits for that which is being freed, and raises what a signal raises."""
-    if any(isinstance(step, steps.CreatePinnedBuffer) or _is_on_host(step) for step in change.additions):
+    if any(isinstance(step, steps.CreatePinnedBuffer) or _is_on_host(step) for step, _ in alike(change.additions)):
         wait_until_freed()
     findings = Findings()
     if change.old.measured is not None:
@@ -271,8 +270,12 @@ def _require_freed_at_once(holding: Holding, state: State, change: Difference) -
 def kept_with_its_range(holding: Holding, state: State, change: Difference) -> str:
     """An allocation that goes, but whose memory this HIP frees only with its range of addresses; empty if there is
     none."""
-    gone = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.location == "device")
-    going = {step.device: step.name for step in gone}
+    going: dict[int, str] = {}
+    for part in segments(change.gone):
+        if isinstance(part, MemoryRun):
+            part = part[-len(part.kinds) :]
+        made = [step for step in part if isinstance(step, steps.CreateAllocation)] if not isinstance(part, Run) else []
+        going |= {step.device: step.name for step in made if is_on_device(step)}
     return next((going[device] for device in sorted(going) if keeps_memory(holding, device, going[device])), "")
 
 
@@ -298,9 +301,9 @@ KEPT_WITH_ITS_RANGE = (
 def _require_room(state: State, change: Difference) -> None:
     """Raises HP442 if the devices do not have enough free memory."""
     needed: Counter[int] = Counter()
-    for step in change.additions:
+    for step, many in alike(change.additions):
         if isinstance(step, steps.CreateAllocation) and step.location == "device":
-            needed[step.device] += step.size
+            needed[step.device] += many * step.size
     names = {ordinal: name for name, ordinal in change.new.devices.items()}
     diagnostics = []
     for device, size in sorted(needed.items()):

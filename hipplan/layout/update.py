@@ -23,6 +23,7 @@ from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
 from hipplan.program.resize import Size, require
+from hipplan.program.runs import plain
 
 log = logging.getLogger("hipplan")
 
@@ -81,7 +82,7 @@ def _watched(holding: Holding, change: Difference, carry_out: Callable[[], Diffe
     watches = holding.watches
     _call_watches(holding, change)
     holding.under_way.settle()
-    if change.contents or any(step.makes == "stream" for step in change.gone):
+    if change.contents or any(step.makes == "stream" for step in plain(change.gone)):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
     holding.is_filling = bool(change.contents)
     try:
@@ -106,7 +107,7 @@ def _watched(holding: Holding, change: Difference, carry_out: Callable[[], Diffe
 def _pools_emptied(holding: Holding, change: Difference) -> Iterator[None]:
     """While entered, the pools whose regions go give out nothing and have no memory but that of tensors. Raises
     LayoutInUse (HP409)."""
-    gone = {step.name for step in change.gone if step.makes == "reservation"}
+    gone = {step.name for step in plain(change.gone) if step.makes == "reservation"}
     pools = [pool for pool in holding.pools if pool.region in gone]
     with holding.pools.stopped(pools):
         for pool in pools:

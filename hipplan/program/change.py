@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
-from hipplan.program.series import Series
-from hipplan.program.touched import Touched
+from hipplan.program.runs import Run, plain, runs, some
+from hipplan.program.series import Parts, Series, segments
+from hipplan.program.touched import Touched, outer_name
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -82,11 +83,11 @@ class Change:
     """The resulting program; a reservation that stays keeps its old size."""
     additions: Sequence[steps.Step]
     """Steps of `new` that only make objects, so that a roll back leaves everything unchanged."""
-    changes: tuple[steps.Step, ...]
+    changes: Sequence[steps.Step]
     """Steps that alter existing objects, and steps that depend on those."""
-    gone: tuple[steps.Step, ...]
+    gone: Sequence[steps.Step]
     """Steps of `old` whose objects do not stay."""
-    released: tuple[steps.Step, ...]
+    released: Sequence[steps.Step]
     """Those of them that are freed at the end: all but mappings that are unmapped during the change."""
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, for objects that stay under another name."""
@@ -161,8 +162,8 @@ class Change:
         """The memory that goes from its place, but that the layout keeps."""
         if not self.retain:
             return ()
-        made = (step for step in self.gone if isinstance(step, steps.CreateAllocation))
-        return tuple(step for step in made if step.location != "device" and step.shareable == "none")
+        made = some(self.gone, lambda step: isinstance(step, steps.CreateAllocation) and _is_spared(step))
+        return cast("tuple[steps.CreateAllocation, ...]", tuple(made))
 
     @property
     def empty(self) -> bool:
@@ -177,20 +178,41 @@ class Change:
             same, *others = _staying([] if self.renewed else [old[step.name] for step in self.gone], len(old))
             return same[2], [new[step.name] for step in self.renewed if step.makes], others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
-        stays = (step.name for step in self.about.new.steps if key_of(step) in kept) if kept else ()
+        stays = (step.name for step in _with_objects_in(kept, self.about.new) if key_of(step) in kept) if kept else ()
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
 
-    def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
+    def to_read_back(self, program: Program) -> Sequence[steps.Step]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
         if self.renewed or self.regiven:
             return self.renewed or self.regiven
-        made = {*self.additions, *self.changes}
+        made = {*plain(self.additions), *plain(self.changes)}
+        whole = {id(run) for _, run in runs(self.additions)}
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program
-        touched_steps = [s for s in everything.steps if s.name in touched or s in made]
-        silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
-        with_access = {step.name for step in touched_steps if isinstance(step, steps.SetAccess)}
-        return (*touched_steps, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access))
+        regions = {outer_name(name) for name in (*touched, *(step.name for step in made))}
+        touched_steps: Parts[steps.Step] = Parts()
+        for segment in segments(everything.steps):
+            if id(segment) in whole:
+                touched_steps.extend(segment)
+            elif not isinstance(segment, Run) or segment.region in regions:
+                touched_steps.extend([s for s in segment if s.name in touched or s in made])
+        silent = [s.name for s in plain(self.changes) if isinstance(s, ChangeAccess)]
+        read_back = touched_steps.series()
+        with_access = {step.name for step in plain(read_back) if isinstance(step, steps.SetAccess)}
+        more = [steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access]
+        return read_back.with_more(more) if more else read_back
+
+
+def _is_spared(step: steps.CreateAllocation) -> bool:
+    return step.location != "device" and step.shareable == "none"
+
+
+def _with_objects_in(kept: Set[Key], program: Program) -> Iterator[steps.Step]:
+    """The steps of a program but for runs of regions of which nothing is kept."""
+    regions = {outer_name(str(key[1])) for key in kept if key[0] in ("allocation", "mapping")}
+    for segment in segments(program.steps):
+        if not isinstance(segment, Run) or segment.region in regions:
+            yield from segment
 
 
 def _staying(gone: Sequence[int], count: int) -> Iterator[tuple[int, int, int]]:

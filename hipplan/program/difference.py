@@ -8,10 +8,11 @@ filled with contents.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_not
+from typing import Any
 
 from hipplan.notebooks import InNotebooks
 from hipplan.program import advice, sealing, steps
@@ -20,8 +21,13 @@ from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
+from hipplan.program.lone import Lone, besides, lone
 from hipplan.program.program import Program
+from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
+from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Rights
+from hipplan.program.taken_out import downward, taken_out
+from hipplan.program.things import Things, alike, all_alike
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
 
@@ -32,7 +38,7 @@ class Difference(Change, InNotebooks):
     print() shows it line by line; it is false if nothing differs.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def __str__(self) -> str:
         text = "\n".join(map(str, lines(self))) or "no changes"
@@ -66,7 +72,7 @@ def difference(
                 return change
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
-    found = _Comparison(part.old, part.new, renewed).result(fills, unmaps)
+    found = _Comparison(part.old, part.new, renewed, lone(part.old, part.new)).result(fills, unmaps)
     return found if part.new is new else replace(found, old=old, new=new, kept=AndEqual(found.kept, part), part=part)
 
 
@@ -148,6 +154,20 @@ def _now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
     )
 
 
+def _upward(made: Sequence[steps.Step | Run], ranges: Set[object]) -> Series[steps.Step]:
+    """upward() for steps and runs of them. The mappings of a run are in the order of addresses already."""
+    single = [step for step in made if not isinstance(step, Run)]
+    in_order = upward(single, ranges)
+    if len(single) == len(made):
+        return Series(in_order)
+    if any(map(is_not, in_order, single)):
+        return Series(upward(chain.from_iterable(step if isinstance(step, Run) else [step] for step in made), ranges))
+    parts: Parts[steps.Step] = Parts()
+    for step in made:
+        parts.extend(step if isinstance(step, Run) else [step])
+    return parts.series()
+
+
 def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence[steps.Step]) -> Difference:
     """The difference if memory is made again in its place, and nothing else. Its cost depends on that memory only.
 
@@ -193,38 +213,11 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     return new.with_steps(stay)
 
 
-class _Things:
-    """A program's steps, by the object that they make or alter."""
-
-    def __init__(self, program: Program) -> None:
-        self.made: dict[Key, steps.Step] = {}
-        self.of: dict[str, Key] = {}
-        self.rights: dict[str, Rights] = {}
-        self.together: set[str] = set()
-        """Mappings that get their rights in one call for the whole range."""
-        self.more: dict[str, list[steps.Step]] = {}
-        """Managed buffer -> its steps after the one that makes it."""
-        for step in program.steps:
-            key = key_of(step)
-            if key is not None:
-                self.made[key] = step
-                self.of[step.name] = key
-            elif isinstance(step, steps.SetAccess):
-                self.rights[step.name] = step.rights
-                if step.together:
-                    self.together.add(step.name)
-            else:
-                self.more.setdefault(step.name, []).append(step)
-
-    def steps_of(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
-        """The steps of one kind about a buffer."""
-        return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
-
-
 class _Comparison:
-    def __init__(self, old: Program, new: Program, renewed: Set[str]) -> None:
-        self.old, self.new = old, new
-        self.before, self.after = _Things(old), _Things(new)
+    def __init__(self, old: Program, new: Program, renewed: Set[str], apart: Lone = Lone()) -> None:  # noqa: B008
+        """apart: runs that are not compared, because only one of the programs has anything like them."""
+        self.old, self.new, self.apart = old, new, apart
+        self.before, self.after = Things(besides(old.steps, apart.old)), Things(besides(new.steps, apart.new))
         self.kept: set[Key] = set()
         late = []
         for key, step in self.after.made.items():
@@ -235,22 +228,23 @@ class _Comparison:
         self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
 
     def result(self, fills: bool, unmaps: bool) -> Difference:
-        taken_out, waiting = self._places(unmaps)
+        takes_out, waiting = self._places(unmaps)
         changed: list[steps.Step] = []
         for key in self.after.made:
             if key in self.kept:
                 changed += self._changes(key)
         additions, more = self._additions(waiting)
         prefetches = self._prefetches()
-        gone = [step for key, step in self.before.made.items() if key not in self.kept]
-        taken = {step.name for step in taken_out}
+        taken = {step.name for step in plain(takes_out)}
+        unmapped = self._unmapped_runs() if unmaps else []
+        gone, released = self._gone(), self._gone(taken, unmapped)
         return Difference(
             old=self.old,
             new=self.new,
-            additions=tuple(additions),
-            changes=(*changed, *taken_out, *more, *prefetches),
-            gone=tuple(gone),
-            released=tuple(step for step in gone if step.name not in taken),
+            additions=additions,
+            changes=Series.joined((changed, takes_out, more, prefetches)),
+            gone=gone,
+            released=released,
             renamed={
                 self.after.made[key].name: self.before.made[key].name
                 for key in self.kept
@@ -264,11 +258,29 @@ class _Comparison:
 
     def _memory_stays(self, name: str) -> bool:
         key = self.after.of.get(name)  # absent for sleeping memory, whose bytes are in its backup
-        return key is None or key in self.kept
+        return key in self.kept if key is not None else name not in self.new.makers
+
+    def _gone(self, taken: Set[str] = frozenset(), unmapped: Sequence[Run] = ()) -> Series[steps.Step]:
+        """The steps of the old program whose objects do not stay, but for mappings that are taken out."""
+        gone: Parts[steps.Step] = Parts()
+        apart, left_out = {id(run) for run in self.apart.old}, {id(run) for run in unmapped}
+        parts = segments(self.old.steps) if apart else [[*self.before.made.values()]]
+        for part in parts:
+            if id(part) not in apart:
+                made = ((key_of(step), step) for step in part)
+                gone.extend([s for key, s in made if key is not None and key not in self.kept and s.name not in taken])
+            elif id(part) not in left_out:
+                gone.extend(part.without_rights() if isinstance(part, MappingRun) else part)
+        return gone.series()
+
+    def _unmapped_runs(self) -> list[MappingRun]:
+        """The runs of mappings that go from ranges that stay."""
+        mapped = (run for run in self.apart.old if isinstance(run, MappingRun))
+        return [run for run in mapped if ("reservation", run.region) in self.kept]
 
     def _same(self, key: Key, step: steps.Step) -> bool:
         there = self.before.made.get(key)
-        return there is step or (there is not None and _alike(there, step))
+        return there is step or (there is not None and alike(there, step))
 
     def _stays(self, key: Key, step: steps.Step) -> bool:
         if isinstance(step, steps.Map):
@@ -280,9 +292,9 @@ class _Comparison:
         streams = all(
             ("stream", attach.stream) in self.kept for attach in attached if isinstance(attach, steps.AttachStream)
         )
-        return streams and self._same(key, step) and _all_alike(attached, was)
+        return streams and self._same(key, step) and all_alike(attached, was)
 
-    def _places(self, unmaps: bool) -> tuple[list[TakeOut], set[str]]:
+    def _places(self, unmaps: bool) -> tuple[Series[steps.Step], set[str]]:
         """Mappings to take out because others come in their place, and the names of those others. unmaps: all that
         go."""
         going: dict[str, list[steps.Map]] = {}
@@ -306,24 +318,37 @@ class _Comparison:
                     waiting.add(step.name)
                     out[mapping.name] = replace(mapping, origin=step.origin)
         # From the end, so that the mapped part of a range mostly has no hole, also during a roll back (lowering).
-        return [*map(self._taken_out, sorted(out.values(), key=attrgetter("offset"), reverse=True))], waiting
+        return downward(self._in_order(out, self._unmapped_runs() if unmaps else []), self._taken_out), waiting
+
+    def _in_order(self, out: Mapping[str, steps.Map], unmapped: Sequence[MappingRun]) -> list[steps.Map | MappingRun]:
+        """Mappings and runs of them, range by range in the order of the old program's steps."""
+        if not unmapped:
+            return [*out.values()]
+        apart, by_range = {id(run): run for run in unmapped}, dict[str, list[steps.Map | MappingRun]]()
+        for part in segments(self.old.steps):
+            if (run := apart.get(id(part))) is not None:
+                by_range.setdefault(run.region, []).append(run)
+                continue
+            for step in part if out and not isinstance(part, MemoryRun) else ():
+                if isinstance(step, steps.Map) and step.name in out:
+                    by_range.setdefault(step.reservation, []).append(out[step.name])
+        return [*chain.from_iterable(by_range.values())]
 
     def _taken_out(self, step: steps.Map) -> TakeOut:
-        return TakeOut(
-            name=step.name,
-            reservation=step.reservation,
-            allocation=step.allocation,
-            rights=self.before.rights.get(step.name, ()),
-            together=step.name in self.before.together,
-            origin=step.origin,
-        )
+        together = step.name in self.before.together
+        return taken_out(step, self.before.rights.get(step.name, ()), together=together)
 
-    def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
+    def _additions(self, waiting: set[str]) -> tuple[Series[steps.Step], list[steps.Step]]:
         """The steps for new objects: those that can run first, and mappings for a place that is still taken."""
-        at_once: list[steps.Step] = []
+        at_once: list[steps.Step | Run] = []
         later: list[steps.Step] = []
         streams: set[tuple[str, int]] = set()
-        for step in self.new.steps:
+        apart = {id(run) for run in self.apart.new}
+        parts: Iterator[Sequence[Any]] = ([part] if id(part) in apart else part for part in segments(self.new.steps))
+        for step in chain.from_iterable(parts):
+            if isinstance(step, Run):
+                at_once.append(step)
+                continue
             if isinstance(step, steps.AwaitStream):
                 if (step.name, step.on) in streams:
                     at_once.append(step)
@@ -337,7 +362,7 @@ class _Comparison:
             if isinstance(step, (steps.Prefetch, steps.AttachStream)):
                 streams.add((step.stream, step.on))
         stay = {key[1] for key in self.kept if key[0] == "reservation"}
-        return upward(at_once, stay), upward(later, stay)
+        return _upward(at_once, stay), upward(later, stay)
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """The steps that change access and advice of an object that stays."""
@@ -354,7 +379,7 @@ class _Comparison:
             new = [
                 advise for advise in self.after.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)
             ]
-            if not _all_alike(old, new):
+            if not all_alike(old, new):
                 yield from (
                     replace(change, origin=step.origin) for change in advice.changes(step.name, step.size, old, new)
                 )
@@ -366,29 +391,8 @@ class _Comparison:
             if key[0] == "managed" and key in self.kept:
                 name = str(key[1])
                 wanted = self.after.steps_of(name, steps.Prefetch)
-                if not _all_alike(wanted, self.before.steps_of(name, steps.Prefetch)):
+                if not all_alike(wanted, self.before.steps_of(name, steps.Prefetch)):
                     added += wanted
         streams = {(step.stream, step.on) for step in added if isinstance(step, steps.Prefetch)}
-        waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
+        waits = (s for s in plain(self.new.steps) if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
         return [*added, *waits]
-
-
-def _alike(first: steps.Step, second: steps.Step) -> bool:
-    """Whether two steps are equal except for their name and their place in the plan."""
-    if type(first) is not type(second):
-        return False
-    return all(getattr(first, name) == getattr(second, name) for name in _compared(type(first)))
-
-
-def _all_alike(first: Sequence[steps.Step], second: Sequence[steps.Step]) -> bool:
-    return len(first) == len(second) and all(map(_alike, first, second))
-
-
-_NOT_COMPARED = ("name", "origin", "asked")
-_compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
-
-
-def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
-    if kind not in _compared_fields:
-        _compared_fields[kind] = tuple(field_.name for field_ in fields(kind) if field_.name not in _NOT_COMPARED)
-    return _compared_fields[kind]

@@ -21,7 +21,17 @@ from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, Map, Rights, Se
 Value = TypeVar("Value")
 
 
-class Run(OnDemand[Step]):
+class AlikeSteps(OnDemand[Step]):
+    """Steps of which there are a few kinds."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def alike(self) -> Iterator[tuple[Step, int]]:
+        """(step, how many) of steps that differ from it only in name, memory and offset."""
+
+
+class Run(AlikeSteps):
     """The steps of consecutive chunks of a region: for its memory, or for its mappings and the rights on them."""
 
     __slots__ = ("chunks", "region")
@@ -44,10 +54,6 @@ class Run(OnDemand[Step]):
     @abstractmethod
     def number_of(self, chunk: int) -> int:
         """The number of that step in the run."""
-
-    @abstractmethod
-    def alike(self) -> Iterator[tuple[Step, int]]:
-        """(step, how many) of steps that differ from it only in name, memory and offset."""
 
     @property
     @abstractmethod
@@ -97,6 +103,10 @@ class MemoryRun(Run):
 
     def first(self, count: int) -> Sequence[Step]:
         return MemoryRun(self.region, self.chunks[:count], self.kinds)
+
+    def between(self, first: int, end: int) -> MemoryRun:
+        """The memory of some of its chunks. first, end: counted from its first chunk."""
+        return MemoryRun(self.region, self.chunks[first:end], _turned(self.kinds, first))
 
     def same_as(self, other: MemoryRun) -> bool:
         return (self.region, self.chunks, self.kinds) == (other.region, other.chunks, other.kinds)
@@ -149,8 +159,12 @@ class MappingRun(Run):
             if rights:
                 yield SetAccess(name, origin, rights)
 
+    def offset_of(self, chunk: int) -> int:
+        """Where in the range a chunk is mapped, in bytes."""
+        return self.offset + (chunk - self.chunks.start) * self.size
+
     def made(self, chunk: int) -> Step:
-        offset = self.offset + (chunk - self.chunks.start) * self.size
+        offset = self.offset_of(chunk)
         memory, name = memory_of(self.region, chunk), mapping_of(self.region, chunk)
         return Map(name, self.origin, self.region, memory, offset, self.size, self.size)
 
@@ -172,6 +186,15 @@ class MappingRun(Run):
         memory = MemoryRun(self.region, self.chunks[:whole], self.memory.kinds)
         return MappingRun(memory, self.offset, self.origin, self.rights)
 
+    def between(self, first: int, end: int) -> MappingRun:
+        """The mappings of some of its chunks. first, end: counted from its first chunk."""
+        memory, offset = self.memory.between(first, end), self.offset + first * self.size
+        return MappingRun(memory, offset, self.origin, _turned(self.rights, first))
+
+    def without_rights(self) -> MappingRun:
+        """The steps that map its chunks, alone."""
+        return MappingRun(self.memory, self.offset, self.origin, [()])
+
     def same_as(self, other: MappingRun) -> bool:
         mine, others = (self.offset, self.origin, self.rights), (other.offset, other.origin, other.rights)
         return mine == others and self.memory.same_as(other.memory)
@@ -183,18 +206,38 @@ class MappingRun(Run):
                 yield self.access(chunks[0]), len(chunks)
 
 
+def _turned(pattern: Sequence[Value], first: int) -> list[Value]:
+    """A pattern that begins at another place, which may be behind its end."""
+    first %= len(pattern)
+    return [*pattern[first:], *pattern[:first]]
+
+
 def alike(some_steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
     """(step, how many) for all steps: those of a run that differ only in name, memory and offset count as one."""
     return chain.from_iterable(
-        segment.alike() if isinstance(segment, Run) else zip(segment, repeat(1)) for segment in segments(some_steps)
+        segment.alike() if isinstance(segment, AlikeSteps) else zip(segment, repeat(1))
+        for segment in segments(some_steps)
     )
+
+
+def some(some_steps: Sequence[Step], wanted: Callable[[Step], bool]) -> Iterator[Step]:
+    """The steps that are wanted. wanted: it asks for no name, memory or offset, so runs without such steps are not
+    written out."""
+    for segment in segments(some_steps):
+        if not isinstance(segment, AlikeSteps) or any(wanted(step) for step, _ in segment.alike()):
+            yield from filter(wanted, segment)
+
+
+def plain(some_steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps that are in no run."""
+    return chain.from_iterable(part for _, part in written_out(some_steps))
 
 
 def written_out(some_steps: Sequence[Step]) -> Iterator[tuple[int, Sequence[Step]]]:
     """(number of the first, steps) for those that are in no run."""
     number = 0
     for segment in segments(some_steps):
-        if not isinstance(segment, Run):
+        if not isinstance(segment, AlikeSteps):
             yield number, segment
         number += len(segment)
 

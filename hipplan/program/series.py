@@ -60,6 +60,8 @@ class Series(Sequence[Item]):
 
     def with_more(self, more: Sequence[Item]) -> Series[Item]:
         """The same items, and others behind them."""
+        if not more:
+            return self
         parts = [*self._parts, *Series(tuple(more))._parts]
         while len(parts) > 1 and parts[-2][1] <= 2 * parts[-1][1] and not isinstance(parts[-2][0], OnDemand):
             (last, counted), (first, before) = parts.pop(), parts.pop()
