@@ -248,7 +248,7 @@ class Program(InNotebooks):
     def range_sizes(self) -> Mapping[str, int]:
         """Reservation -> the size of each of its mappings; 0 if they differ, or did in a program that this one was made
         from."""
-        return range_sizes_of((step for step, _ in alike(self.steps)), {})
+        return range_sizes_of([step for step, _ in alike(self.steps)], {})
 
     def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
