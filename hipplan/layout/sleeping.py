@@ -30,9 +30,8 @@ from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, r
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
-from hipplan.program.groups import is_on_device
 from hipplan.program.program import Program
-from hipplan.program.runs import MemoryRun, Run, alike, some
+from hipplan.program.runs import MemoryRun, Run, alike
 from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of
 
@@ -213,7 +212,10 @@ def _call_despite_failure(on_map: OnNames, wanted: tuple[str, ...]) -> None:
 
 def _require_alone(state: State, change: Difference) -> None:
     """Raises HP440 for memory that another process may have."""
-    for step in some(change.gone, lambda step: isinstance(step, steps.CreateAllocation) and step.shareable != "none"):
+    if not any(isinstance(step, steps.CreateAllocation) and step.shareable != "none" for step, _ in alike(change.gone)):
+        return
+    made = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
+    for step in made:
         if state.snapshot.shared(state.slot(step.name)):
             why = "it was exported: a process that holds its descriptor or maps it keeps the memory"
             if users := _users(state, step.name):
@@ -275,7 +277,7 @@ def kept_with_its_range(holding: Holding, state: State, change: Difference) -> s
         if isinstance(part, MemoryRun):
             part = part[-len(part.kinds) :]
         made = [step for step in part if isinstance(step, steps.CreateAllocation)] if not isinstance(part, Run) else []
-        going |= {step.device: step.name for step in made if is_on_device(step)}
+        going |= {step.device: step.name for step in made if step.location == "device"}
     return next((going[device] for device in sorted(going) if keeps_memory(holding, device, going[device])), "")
 
 

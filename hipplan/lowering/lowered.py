@@ -112,7 +112,7 @@ def _stays_even(change: Difference, before: Program) -> bool:
     touches had one size and have the same one then, and it makes no link."""
     if before is not change.old or not before.steps:
         return False
-    asleep = (step for step, _ in alike(change.old.sleeping))
+    asleep = [step for step, _ in alike(change.old.sleeping)]
     sizes, makers = range_sizes_of(asleep, change.old.range_sizes), change.new.makers
     for step, _ in chain.from_iterable(map(alike, (change.additions, change.changes, change.gone, change.seals))):
         mapping = makers[step.name] if isinstance(step, ChangeAccess) else step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hipplan.program.runs import ByName, MemoryRun, Run
@@ -86,23 +86,27 @@ class Backups(ByName[Backup]):
         """The same backups, for more to be added to."""
         return cls(backups.single, backups.of_runs) if isinstance(backups, Backups) else cls(backups)
 
-    def with_more(self, single: Mapping[str, Backup], of_runs: Iterable[AlikeBackups] = ()) -> Backups:
+    def with_more(self, single: Mapping[str, Backup], of_runs: Iterable[AlikeBackups] = ()) -> Mapping[str, Backup]:
         """These and others, which count for memory that has one here already. of_runs: for memory that has none."""
         changed = [alike for alike in self.of_runs if alike.run.name_of(alike.run.chunks.start) in single]
         written_out = {name: self[name] for alike in changed for name in map(alike.run.name_of, alike.run.chunks)}
         stay = [alike for alike in self.of_runs if alike not in changed]
-        return Backups({**self.single, **written_out, **single}, (*stay, *of_runs))
+        return _made({**self.single, **written_out, **single}, (*stay, *of_runs))
 
-    def without(self, names: Container[str]) -> Backups:
+    def without(self, names: Container[str]) -> Mapping[str, Backup]:
         """Those of other memory. names: of the first chunk for all of a run."""
-        of_runs = (alike for alike in self.of_runs if alike.run.name_of(alike.run.chunks.start) not in names)
-        return Backups({name: backup for name, backup in self.single.items() if name not in names}, of_runs)
+        of_runs = [alike for alike in self.of_runs if alike.run.name_of(alike.run.chunks.start) not in names]
+        return _made({name: backup for name, backup in self.single.items() if name not in names}, of_runs)
+
+
+def _made(single: dict[str, Backup], of_runs: Sequence[AlikeBackups]) -> Mapping[str, Backup]:
+    return Backups(single, of_runs) if of_runs else single
 
 
 def places_of(backups: Mapping[str, Backup]) -> set[str]:
     """The pinned memory and the files that hold bytes of backups."""
     of = Backups.of(backups)
-    return {backup.place for backup in (*of.single.values(), *(each for alike in of.of_runs for each in alike.first))}
+    return {each.place for each in of.single.values()} | {each.place for alike in of.of_runs for each in alike.first}
 
 
 def pinned_name(name: str, device: int, taken: Container[str]) -> str:

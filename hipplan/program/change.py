@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TypeAlias, cast
+from itertools import chain
+from typing import TypeAlias
 
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
-from hipplan.program.runs import Run, plain, runs, some
+from hipplan.program.runs import Run, plain, runs
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.touched import Touched, outer_name
 
@@ -162,8 +163,8 @@ class Change:
         """The memory that goes from its place, but that the layout keeps."""
         if not self.retain:
             return ()
-        made = some(self.gone, lambda step: isinstance(step, steps.CreateAllocation) and _is_spared(step))
-        return cast("tuple[steps.CreateAllocation, ...]", tuple(made))
+        made = (step for step in self.gone if isinstance(step, steps.CreateAllocation))
+        return tuple(step for step in made if step.location != "device" and step.shareable == "none")
 
     @property
     def empty(self) -> bool:
@@ -178,7 +179,9 @@ class Change:
             same, *others = _staying([] if self.renewed else [old[step.name] for step in self.gone], len(old))
             return same[2], [new[step.name] for step in self.renewed if step.makes], others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
-        stays = (step.name for step in _with_objects_in(kept, self.about.new) if key_of(step) in kept) if kept else ()
+        names = (str(key[1]) for key in kept if key[0] in ("allocation", "mapping"))
+        near = chain.from_iterable(_with_runs_of(names, self.about.new)) if kept else ()
+        stays = (step.name for step in near if key_of(step) in kept)
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
 
     def to_read_back(self, program: Program) -> Sequence[steps.Step]:
@@ -189,13 +192,10 @@ class Change:
         whole = {id(run) for _, run in runs(self.additions)}
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program
-        regions = {outer_name(name) for name in (*touched, *(step.name for step in made))}
         touched_steps: Parts[steps.Step] = Parts()
-        for segment in segments(everything.steps):
-            if id(segment) in whole:
-                touched_steps.extend(segment)
-            elif not isinstance(segment, Run) or segment.region in regions:
-                touched_steps.extend([s for s in segment if s.name in touched or s in made])
+        for segment in _with_runs_of(chain(touched, (step.name for step in made)), everything, whole):
+            is_whole = id(segment) in whole
+            touched_steps.extend(segment if is_whole else [s for s in segment if s.name in touched or s in made])
         silent = [s.name for s in plain(self.changes) if isinstance(s, ChangeAccess)]
         read_back = touched_steps.series()
         with_access = {step.name for step in plain(read_back) if isinstance(step, steps.SetAccess)}
@@ -203,16 +203,14 @@ class Change:
         return read_back.with_more(more) if more else read_back
 
 
-def _is_spared(step: steps.CreateAllocation) -> bool:
-    return step.location != "device" and step.shareable == "none"
-
-
-def _with_objects_in(kept: Set[Key], program: Program) -> Iterator[steps.Step]:
-    """The steps of a program but for runs of regions of which nothing is kept."""
-    regions = {outer_name(str(key[1])) for key in kept if key[0] in ("allocation", "mapping")}
-    for segment in segments(program.steps):
-        if not isinstance(segment, Run) or segment.region in regions:
-            yield from segment
+def _with_runs_of(names: Iterable[str], program: Program, whole: Container[int] = ()) -> Sequence[Sequence[steps.Step]]:
+    """The steps of a program by segments, but for runs of regions in which none of these objects is. whole: the ids of
+    other runs that are wanted."""
+    parts = segments(program.steps)
+    if not any(isinstance(part, Run) for part in parts):
+        return [*parts]
+    regions = {*map(outer_name, names)}
+    return [p for p in parts if not isinstance(p, Run) or id(p) in whole or p.region in regions]
 
 
 def _staying(gone: Sequence[int], count: int) -> Iterator[tuple[int, int, int]]:

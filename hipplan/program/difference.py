@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
-from operator import attrgetter, is_not
+from operator import attrgetter
 from typing import Any
 
 from hipplan.notebooks import InNotebooks
@@ -21,12 +21,12 @@ from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
-from hipplan.program.lone import Lone, besides, lone
+from hipplan.program.lone import Lone, besides, lone, upward_with
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Rights
-from hipplan.program.taken_out import downward, taken_out
+from hipplan.program.taken_out import downward
 from hipplan.program.things import Things, alike, all_alike
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
@@ -154,20 +154,6 @@ def _now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
     )
 
 
-def _upward(made: Sequence[steps.Step | Run], ranges: Set[object]) -> Series[steps.Step]:
-    """upward() for steps and runs of them. The mappings of a run are in the order of addresses already."""
-    single = [step for step in made if not isinstance(step, Run)]
-    in_order = upward(single, ranges)
-    if len(single) == len(made):
-        return Series(in_order)
-    if any(map(is_not, in_order, single)):
-        return Series(upward(chain.from_iterable(step if isinstance(step, Run) else [step] for step in made), ranges))
-    parts: Parts[steps.Step] = Parts()
-    for step in made:
-        parts.extend(step if isinstance(step, Run) else [step])
-    return parts.series()
-
-
 def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence[steps.Step]) -> Difference:
     """The difference if memory is made again in its place, and nothing else. Its cost depends on that memory only.
 
@@ -236,8 +222,7 @@ class _Comparison:
         additions, more = self._additions(waiting)
         prefetches = self._prefetches()
         taken = {step.name for step in plain(takes_out)}
-        unmapped = self._unmapped_runs() if unmaps else []
-        gone, released = self._gone(), self._gone(taken, unmapped)
+        gone, released = self._gone(taken, self._unmapped_runs() if unmaps else [])
         return Difference(
             old=self.old,
             new=self.new,
@@ -260,18 +245,24 @@ class _Comparison:
         key = self.after.of.get(name)  # absent for sleeping memory, whose bytes are in its backup
         return key in self.kept if key is not None else name not in self.new.makers
 
-    def _gone(self, taken: Set[str] = frozenset(), unmapped: Sequence[Run] = ()) -> Series[steps.Step]:
-        """The steps of the old program whose objects do not stay, but for mappings that are taken out."""
+    def _gone(self, taken: Set[str], unmapped: Sequence[Run]) -> tuple[Series[steps.Step], Series[steps.Step]]:
+        """The steps of the old program whose objects do not stay, and those of them that are freed at the end. taken,
+        unmapped: mappings and runs of them that are taken out before."""
+        single = {key: step for key, step in self.before.made.items() if key not in self.kept}
+        if not self.apart.old:
+            return Series([*single.values()]), Series([s for s in single.values() if s.name not in taken])
         gone: Parts[steps.Step] = Parts()
+        released: Parts[steps.Step] = Parts()
         apart, left_out = {id(run) for run in self.apart.old}, {id(run) for run in unmapped}
-        parts = segments(self.old.steps) if apart else [[*self.before.made.values()]]
-        for part in parts:
-            if id(part) not in apart:
-                made = ((key_of(step), step) for step in part)
-                gone.extend([s for key, s in made if key is not None and key not in self.kept and s.name not in taken])
-            elif id(part) not in left_out:
-                gone.extend(part.without_rights() if isinstance(part, MappingRun) else part)
-        return gone.series()
+        for part in segments(self.old.steps):
+            if id(part) in apart:
+                here: Sequence[steps.Step] = part.without_rights() if isinstance(part, MappingRun) else part
+                released.extend([] if id(part) in left_out else here)
+            else:
+                here = [step for step in part if key_of(step) in single]
+                released.extend([step for step in here if step.name not in taken])
+            gone.extend(here)
+        return gone.series(), released.series()
 
     def _unmapped_runs(self) -> list[MappingRun]:
         """The runs of mappings that go from ranges that stay."""
@@ -335,8 +326,8 @@ class _Comparison:
         return [*chain.from_iterable(by_range.values())]
 
     def _taken_out(self, step: steps.Map) -> TakeOut:
-        together = step.name in self.before.together
-        return taken_out(step, self.before.rights.get(step.name, ()), together=together)
+        rights, together = self.before.rights.get(step.name, ()), step.name in self.before.together
+        return TakeOut(step.name, step.origin, step.reservation, step.allocation, rights, together)
 
     def _additions(self, waiting: set[str]) -> tuple[Series[steps.Step], list[steps.Step]]:
         """The steps for new objects: those that can run first, and mappings for a place that is still taken."""
@@ -346,7 +337,7 @@ class _Comparison:
         apart = {id(run) for run in self.apart.new}
         parts: Iterator[Sequence[Any]] = ([part] if id(part) in apart else part for part in segments(self.new.steps))
         for step in chain.from_iterable(parts):
-            if isinstance(step, Run):
+            if apart and id(step) in apart:
                 at_once.append(step)
                 continue
             if isinstance(step, steps.AwaitStream):
@@ -362,7 +353,7 @@ class _Comparison:
             if isinstance(step, (steps.Prefetch, steps.AttachStream)):
                 streams.add((step.stream, step.on))
         stay = {key[1] for key in self.kept if key[0] == "reservation"}
-        return _upward(at_once, stay), upward(later, stay)
+        return upward_with(at_once, stay, self.apart.new), upward(later, stay)
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """The steps that change access and advice of an object that stays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import TypeAlias
 
 from hipplan.program import steps
@@ -31,6 +31,11 @@ def members_of(group: Group) -> Iterable[str]:
 def first_of(group: Group) -> str:
     """The first allocation of a group."""
     return group if isinstance(group, str) else group.memory.name_of(group.chunks.start)
+
+
+def by_first(groups: Iterable[Group]) -> dict[str, Group]:
+    """The groups by their first allocations."""
+    return {group if isinstance(group, str) else first_of(group): group for group in groups}
 
 
 def one_by_one(units: Units) -> Units:
@@ -112,8 +117,9 @@ def parted(some_steps: Sequence[steps.Step], groups: Iterable[Group]) -> tuple[S
     is_about = about_memory(chain.from_iterable(part for is_near, part in near if is_near), names)
     for is_near, part in near:
         if is_near:
-            rest.extend([step for step in part if not is_about(step)])
-            about.extend([step for step in part if is_about(step)])
+            goes = [is_about(step) for step in part]
+            about.extend(compress(part, goes))
+            rest.extend([step for step, go in zip(part, goes, strict=True) if not go])
         elif isinstance(part, Run) and (part.region, part.chunks) in whole:
             about.extend(part)
         else:

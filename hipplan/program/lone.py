@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from itertools import chain
-from typing import NamedTuple
+from operator import is_not
+from typing import NamedTuple, cast
 
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, Run, plain, runs
-from hipplan.program.series import segments
+from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Map, Step
+from hipplan.program.upward import upward
 
 
 class Lone(NamedTuple):
@@ -73,3 +75,17 @@ def besides(some_steps: Sequence[Step], left_out: Sequence[Run]) -> Sequence[Ste
         return some_steps
     apart = {id(run) for run in left_out}
     return [*chain.from_iterable(segment for segment in segments(some_steps) if id(segment) not in apart)]
+
+
+def upward_with(made: Sequence[Step | Run], ranges: Set[object], apart: Sequence[Run]) -> Series[Step]:
+    """upward() for steps and these runs of them, whose mappings are in the order of addresses already."""
+    if not apart:
+        return Series(upward(cast("Sequence[Step]", made), ranges))
+    single = [step for step in made if not isinstance(step, Run)]
+    in_order = upward(single, ranges)
+    if any(map(is_not, in_order, single)):
+        return Series(upward(chain.from_iterable(step if isinstance(step, Run) else [step] for step in made), ranges))
+    parts: Parts[Step] = Parts()
+    for step in made:
+        parts.extend(step if isinstance(step, Run) else [step])
+    return parts.series()

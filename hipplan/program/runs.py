@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, repeat
 from operator import eq
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from hipplan.errors import Span
 from hipplan.program.on_demand import OnDemand
@@ -214,32 +214,31 @@ def _turned(pattern: Sequence[Value], first: int) -> list[Value]:
 
 def alike(some_steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
     """(step, how many) for all steps: those of a run that differ only in name, memory and offset count as one."""
-    return chain.from_iterable(
-        segment.alike() if isinstance(segment, AlikeSteps) else zip(segment, repeat(1))
-        for segment in segments(some_steps)
-    )
+    parts = [zip(part, repeat(1)) if isinstance(part, _SINGLE) else part.alike() for part in _parts(some_steps)]
+    return chain.from_iterable(parts)
 
 
-def some(some_steps: Sequence[Step], wanted: Callable[[Step], bool]) -> Iterator[Step]:
-    """The steps that are wanted. wanted: it asks for no name, memory or offset, so runs without such steps are not
-    written out."""
-    for segment in segments(some_steps):
-        if not isinstance(segment, AlikeSteps) or any(wanted(step) for step, _ in segment.alike()):
-            yield from filter(wanted, segment)
-
-
-def plain(some_steps: Sequence[Step]) -> Iterator[Step]:
+def plain(some_steps: Sequence[Step]) -> Iterable[Step]:
     """The steps that are in no run."""
-    return chain.from_iterable(part for _, part in written_out(some_steps))
+    parts = [part for part in _parts(some_steps) if isinstance(part, _SINGLE)]
+    return parts[0] if len(parts) == 1 else chain.from_iterable(parts)
 
 
 def written_out(some_steps: Sequence[Step]) -> Iterator[tuple[int, Sequence[Step]]]:
     """(number of the first, steps) for those that are in no run."""
     number = 0
-    for segment in segments(some_steps):
-        if not isinstance(segment, AlikeSteps):
-            yield number, segment
-        number += len(segment)
+    for part in _parts(some_steps):
+        if isinstance(part, _SINGLE):
+            yield number, part
+        number += len(part)
+
+
+_Part: TypeAlias = tuple[Step, ...] | list[Step] | AlikeSteps
+_SINGLE = (tuple, list)
+"""What parts are that are written out. To ask whether a part is of an abstract class would take longer."""
+
+
+_parts: Callable[[Sequence[Step]], Iterable[_Part]] = cast(Any, segments)
 
 
 def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: Container[str]) -> Series[Step]:

@@ -139,6 +139,8 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
 
 def _makers(program: Program, group: Group) -> list[tuple[str, steps.Step | None]]:
     """The steps of some of its allocations that stand for all, by name; None for one that sleeps already."""
-    if isinstance(group, str) or first_of(group) not in program.makers:
-        return [(first_of(group), program.makers.get(first_of(group)))]
+    if isinstance(group, str):
+        return [(group, program.makers.get(group))]
+    if first_of(group) not in program.makers:
+        return [(first_of(group), None)]
     return [(step.name, step) for step, _ in group.memory.alike()]

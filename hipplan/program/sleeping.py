@@ -34,7 +34,7 @@ from hipplan.program.groups import (
     Group,
     Units,
     about_memory,
-    first_of,
+    by_first,
     groups_asleep,
     is_on_device,
     members,
@@ -75,7 +75,7 @@ def falls_asleep(
     if to == MAPPED:
         return _goes_away(program, units)
     units = {name: _awake(program, groups) for name, groups in units.items()}
-    memory = {first_of(group): group for groups in units.values() for group in groups}
+    memory = by_first(chain.from_iterable(units.values()))
     same = {*members(units_of(program, unchanged))}
     moved = {} if to == DROP else movable(program, [*memory.values()])
     if to == FILE:
@@ -109,16 +109,16 @@ def falls_asleep(
 
 def _awake(program: Program, groups: Sequence[Group]) -> list[Group]:
     """Those of them that do not sleep: by themselves, where some have kept copies of their own."""
-    awake = [group for group in groups if first_of(group) in program.makers]
-    if any(first_of(group) in program.backups for group in awake):
-        return [*chain.from_iterable(map(members_of, awake))]
-    return awake
+    awake = {first: group for first, group in by_first(groups).items() if first in program.makers}
+    if not awake.keys().isdisjoint(program.backups):
+        return [*chain.from_iterable(map(members_of, awake.values()))]
+    return [*awake.values()]
 
 
 def _require_nowhere_else(program: Program, units: Units, to: str, file: str) -> None:
     """Raises ApplyError (HP441): some of it sleeps, and its bytes are in another place."""
     for name, groups in units.items():
-        asleep = [first for group in groups if (first := first_of(group)) not in program.makers]
+        asleep = [first for first in by_first(groups) if first not in program.makers]
         other = next((first for first in asleep if not program.backups[first].is_at(to, file)), "")
         if other:
             raise refuse_asleep(name, f"its bytes are {WHERE[program.backups[other].to]}")
@@ -138,8 +138,8 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     ApplyError (HP420), MachineError (HP309).
     """
     units = None if names is None else units_of(program, names)
-    wanted = None if units is None else {first_of(group) for groups in units.values() for group in groups}
-    asleep = {first_of(group): group for group in groups_asleep(program)}
+    wanted = None if units is None else by_first(chain.from_iterable(units.values()))
+    asleep = by_first(groups_asleep(program))
     memory = {first: group for first, group in asleep.items() if wanted is None or first in wanted}
     new = _woken(program, memory.values())
     dropped = {first for first in memory if program.backups[first].to == DROP}
@@ -308,7 +308,7 @@ def _in_file(program: Program, moved: Mapping[str, Sequence[MemoryPart]], file: 
         size = sum(part.size for part in parts)
         in_file[name] = Backup(FILE, file, end, size, file_size, checked)
         end += size
-    return _without_unused(replace(program, backups=backups.without({*others}).with_more(in_file)))
+    return _without_unused(replace(program, backups=Backups.of(backups.without({*others})).with_more(in_file)))
 
 
 def _in_the_order_of(

@@ -9,7 +9,7 @@ from operator import itemgetter
 from hipplan.program.alterations import TakeOut
 from hipplan.program.runs import AlikeSteps, MappingRun
 from hipplan.program.series import Parts, Series
-from hipplan.program.steps import Map, Rights, Step
+from hipplan.program.steps import Map, Step
 
 
 class TakeOutRun(AlikeSteps):
@@ -41,25 +41,23 @@ class TakeOutRun(AlikeSteps):
                     yield _of_chunk(mapped, chunks[0]), len(chunks)
 
 
-def taken_out(step: Map, rights: Rights, *, together: bool = False) -> TakeOut:
-    """The step that takes out a mapping. rights: on it. together: as of SetAccess."""
-    return TakeOut(step.name, step.origin, step.reservation, step.allocation, rights, together)
-
-
 def _of_chunk(mapped: MappingRun, chunk: int) -> TakeOut:
     step = mapped.made(chunk)
     assert isinstance(step, Map)
-    return taken_out(step, mapped.access(chunk).rights)
+    return TakeOut(step.name, step.origin, step.reservation, step.allocation, mapped.access(chunk).rights)
 
 
 def downward(mappings: Sequence[Map | MappingRun], take_out: Callable[[Map], TakeOut]) -> Series[Step]:
     """The steps that take out all of these by descending offset, and in this order where offsets are equal. take_out:
     makes the step of a mapping that is in no run."""
-    runs = [(number, mapped) for number, mapped in enumerate(mappings) if isinstance(mapped, MappingRun)]
+    runs = [(number, mapped) for number, mapped in enumerate(mappings) if not isinstance(mapped, Map)]
     single: dict[int, list[tuple[int, Map]]] = {}
     for number, mapped in enumerate(mappings):
         if isinstance(mapped, Map):
             single.setdefault(mapped.offset, []).append((number, mapped))
+    if not runs:
+        alone = [step for steps in sorted(single.items(), reverse=True) for _, step in steps[1]]
+        return Series([take_out(step) for step in alone])
     out: Parts[Step] = Parts()
     ends = {bound for _, mapped in runs for bound in (mapped.offset, mapped.offset + len(mapped.chunks) * mapped.size)}
     ends |= {bound for offset in single for bound in (offset, offset + 1)}
