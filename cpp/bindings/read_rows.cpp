@@ -28,7 +28,7 @@ std::vector<PyObject*> items_of(PyObject* tuple) {
 }
 
 /// How many members a run has. from: its fields.
-std::size_t members_in(fields&& from) {
+std::size_t members_in(fields from) {
   [[maybe_unused]] const auto name = from.text();
   [[maybe_unused]] const auto slot = from.slot();
   [[maybe_unused]] const auto first = from.number();
@@ -41,8 +41,8 @@ std::size_t members_in(fields&& from) {
 std::size_t rows_in(PyObject* tuple) {
   fields from(tuple);
   const auto operation = from.text();
-  if (operation == memory_run) return members_in(std::move(from));
-  if (operation == mapping_run) return 2 * members_in(std::move(from));
+  if (operation == memory_run) return members_in(from);
+  if (operation == mapping_run) return 2 * members_in(from);
   if (operation != unmap_run) return 1;
   std::size_t total = 0;
   for (auto* const item : items_of(from.next())) {
