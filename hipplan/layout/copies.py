@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from hipplan.errors import ApplyError, Diagnostic, reason_of
 from hipplan.files.places import UnsafeFile
 from hipplan.files.private import PrivateFile
-from hipplan.program.backups import FILE, Backups, places_of
+from hipplan.program.alike_backups import Backups, places_of
+from hipplan.program.backups import FILE
 from hipplan.program.content_steps import LoadFiles, Save
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program

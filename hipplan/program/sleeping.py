@@ -14,20 +14,9 @@ from typing import Any
 
 from hipplan.errors import ApplyError
 from hipplan.program import away, contents, sealing, steps
+from hipplan.program.alike_backups import AlikeBackups, Backups, places_of
 from hipplan.program.alterations import refuse, refuse_asleep
-from hipplan.program.backups import (
-    DROP,
-    FILE,
-    HOST,
-    MAPPED,
-    WHERE,
-    AlikeBackups,
-    Backup,
-    Backups,
-    is_backup,
-    pinned_name,
-    places_of,
-)
+from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.groups import (

@@ -10,8 +10,9 @@ from hipplan.errors import ApplyError
 from hipplan.files.tensorfiles import WantedBytes
 from hipplan.machines.machine import Machine
 from hipplan.program import away, sealing
+from hipplan.program.alike_backups import Backups
 from hipplan.program.alterations import cannot_sleep
-from hipplan.program.backups import FILE, HOST, Backup, Backups
+from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import Group, first_of
 from hipplan.program.memory import Memory, Refused, cut
