@@ -6,94 +6,50 @@
 #include <string_view>
 #include <utility>
 
-#include "core/words.hpp"
+#include "fields.hpp"
 
 namespace hipplan {
 namespace {
 
-/// The fields of one tuple, one after the other.
-class fields {
- public:
-  explicit fields(PyObject* row) : row_(row), size_(PyTuple_Check(row) ? PyTuple_GET_SIZE(row) : 0) {
-    if (!PyTuple_Check(row)) throw std::invalid_argument("a row is a tuple");
-  }
-
-  [[nodiscard]] PyObject* next() {
-    if (at_ >= size_) throw std::invalid_argument("a row ends too early");
-    return PyTuple_GET_ITEM(row_, at_++);
-  }
-  void end() const {
-    if (at_ != size_) throw std::invalid_argument("a row is too long");
-  }
-  [[nodiscard]] std::string_view text() {
-    Py_ssize_t length = 0;
-    const char* const letters = PyUnicode_AsUTF8AndSize(next(), &length);
-    if (!letters) throw py::error_already_set();
-    return {letters, static_cast<std::size_t>(length)};
-  }
-  [[nodiscard]] std::uint64_t number() {
-    const auto out = PyLong_AsUnsignedLongLong(next());
-    if (out == static_cast<std::uint64_t>(-1) && PyErr_Occurred()) throw py::error_already_set();
-    return out;
-  }
-  [[nodiscard]] int integer() {
-    const auto out = PyLong_AsLong(next());
-    if (out == -1 && PyErr_Occurred()) throw py::error_already_set();
-    return narrow<int>(out);
-  }
-  /// The number of a word.
-  template <class Number = unsigned>
-  [[nodiscard]] Number word(std::span<const hipplan::word> known) {
-    return static_cast<Number>(number_of(known, text()));
-  }
-  /// The flags of a tuple of words.
-  [[nodiscard]] unsigned flags(std::span<const hipplan::word> known) {
-    fields words(next());
-    unsigned bits = 0;
-    while (words.at_ < words.size_) bits |= words.word(known);
-    return bits;
-  }
-  /// A path, with bytes that are no text.
-  [[nodiscard]] std::string path() {
-    auto* const encoded = PyUnicode_EncodeFSDefault(next());
-    if (!encoded) throw py::error_already_set();
-    return py::reinterpret_steal<py::bytes>(encoded);
-  }
-  [[nodiscard]] device_id device() { return {integer()}; }
-  [[nodiscard]] bool boolean() { return next() == Py_True; }
-  [[nodiscard]] slot_id slot() {
-    const int out = integer();
-    return out < 0 ? no_slot : static_cast<slot_id>(out);
-  }
-
- private:
-  template <class Narrow, class Wide>
-  static Narrow narrow(Wide wide) {
-    if (!std::in_range<Narrow>(wide)) throw std::invalid_argument("a row has a number that is too large");
-    return static_cast<Narrow>(wide);
-  }
-
-  PyObject* row_;
-  Py_ssize_t size_;
-  Py_ssize_t at_ = 0;
-};
-
 constexpr std::string_view memory_run = "create allocations";
 constexpr std::string_view mapping_run = "map and set access";
+constexpr std::string_view unmap_run = "unmap chunks";
 constexpr std::size_t most_rows = PY_SSIZE_T_MAX / 2;
 constexpr auto too_many_rows = "the rows are more than memory can hold";
 
-/// How many names and rows a tuple makes, at most.
-std::size_t rows_in(PyObject* tuple) {
-  fields from(tuple);
-  const auto operation = from.text();
-  if (operation != memory_run && operation != mapping_run) return 1;
+/// The items of a tuple that the members of a run have in turn, or of a tuple of runs.
+std::vector<PyObject*> items_of(PyObject* tuple) {
+  if (!PyTuple_Check(tuple)) throw std::invalid_argument("what the members of a run have in turn is a tuple");
+  const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+  std::vector<PyObject*> items;
+  items.reserve(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) items.push_back(PyTuple_GET_ITEM(tuple, i));
+  return items;
+}
+
+/// How many members a run has. from: its fields.
+std::size_t members_in(fields from) {
   [[maybe_unused]] const auto name = from.text();
   [[maybe_unused]] const auto slot = from.slot();
   [[maybe_unused]] const auto first = from.number();
   const auto count = from.number();
   if (count > most_rows) throw std::invalid_argument(too_many_rows);
-  return operation == mapping_run ? 2 * count : count;
+  return count;
+}
+
+/// How many names and rows a tuple makes, at most.
+std::size_t rows_in(PyObject* tuple) {
+  fields from(tuple);
+  const auto operation = from.text();
+  if (operation == memory_run) return members_in(from);
+  if (operation == mapping_run) return 2 * members_in(from);
+  if (operation != unmap_run) return 1;
+  std::size_t total = 0;
+  for (auto* const item : items_of(from.next())) {
+    total += members_in(fields(item));
+    if (total > most_rows) throw std::invalid_argument(too_many_rows);
+  }
+  return total;
 }
 
 /// Raises for a run whose last member, or what counts on with its members, has no number.
@@ -135,6 +91,7 @@ class reader {
   }
   void read_memory_run(fields& from);
   void read_mapping_run(fields& from);
+  void read_unmap_run(fields& from);
 
   /// Thousands of mappings share the same rights, as the same Python object: then it is read once.
   [[nodiscard]] rights read_rights(PyObject* given);
@@ -278,6 +235,7 @@ void reader::read(PyObject* tuple) {
   const auto operation = from.text();
   if (operation == memory_run) return read_memory_run(from);
   if (operation == mapping_run) return read_mapping_run(from);
+  if (operation == unmap_run) return read_unmap_run(from);
   if (operation.data() != last_operation_.data()) {
     last_reads_ = find(operation);
     last_operation_ = operation;
@@ -300,16 +258,6 @@ struct members {
   std::uint64_t first;
   std::uint64_t count;
 };
-
-/// The items of a tuple that the members of a run have in turn.
-std::vector<PyObject*> items_of(PyObject* tuple) {
-  if (!PyTuple_Check(tuple)) throw std::invalid_argument("what the members of a run have in turn is a tuple");
-  const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-  std::vector<PyObject*> items;
-  items.reserve(static_cast<std::size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) items.push_back(PyTuple_GET_ITEM(tuple, i));
-  return items;
-}
 
 /// Allocations of chunks: fields as of "create allocation" for each kind, which the members have in turn.
 void reader::read_memory_run(fields& from) {
@@ -347,6 +295,38 @@ void reader::read_mapping_run(fields& from) {
     out_->rows.push_back({named, slot, map_memory{range, offset + i * size_bytes, memory + i, size_bytes}});
     if (given.empty()) continue;
     out_->rows.push_back({named, slot, set_rights{given[i % given.size()], std::nullopt, false}});
+  }
+}
+
+/// Mappings of chunks that go, of several runs of equal length: the last chunk of each run in turn, then the
+/// one before. Each has its rights, which the members of its run have in turn.
+void reader::read_unmap_run(fields& from) {
+  struct unmapped {
+    members all;
+    slot_id range;
+    slot_id memory;
+    std::vector<rights> before;
+  };
+  std::vector<unmapped> runs;
+  for (auto* const item : items_of(from.next())) {
+    fields of(item);
+    unmapped next{members(of), require_slot(of.slot()), require_slot(of.slot()), {}};
+    require_numbers(next.memory, next.all.count);
+    for (auto* const given : items_of(of.next())) next.before.push_back(read_rights(given));
+    of.end();
+    if (next.before.empty()) throw std::invalid_argument("mappings that go have rights");
+    if (!runs.empty() && next.all.count != runs.front().all.count)
+      throw std::invalid_argument("runs that go together are of equal length");
+    runs.push_back(std::move(next));
+  }
+  from.end();
+  if (runs.empty()) throw std::invalid_argument("no run goes");
+  for (auto i = runs.front().all.count; i-- > 0;) {
+    for (const auto& [all, range, memory, before] : runs) {
+      const auto& name = names_->emplace_back(all.region + '[' + std::to_string(all.first + i) + ']');
+      const unmap_memory what{range, memory + i, before[i % before.size()], false};
+      out_->rows.push_back({plan_name({names_, &name}), all.slot + i, what});
+    }
   }
 }
 

@@ -60,8 +60,13 @@ def loads(text: str | bytes, **how: Any) -> Any:
     return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_refused, **how)
 
 
+_FITS = 300
+"""Digits of a number that a float holds."""
+
+
 def _int(text: str) -> int:
-    _float(text)  # code that shows or divides it needs one
+    if len(text) > _FITS:
+        _float(text)  # code that shows or divides it needs one
     return int(text)
 
 

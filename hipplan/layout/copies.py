@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hipplan.errors import ApplyError, Diagnostic, reason_of
 from hipplan.files.places import UnsafeFile
 from hipplan.files.private import PrivateFile
+from hipplan.program.alike_backups import Backups, places_of
 from hipplan.program.backups import FILE
 from hipplan.program.content_steps import LoadFiles, Save
 from hipplan.program.difference import Difference
@@ -56,9 +57,9 @@ class Copies:
         old, new = change.old, change.new
         written = {step.file for step in change.contents if isinstance(step, Save)}
         read = {file for step in change.contents if isinstance(step, LoadFiles) for file in step.files}
-        relied_on = {backup.place: name for name, backup in old.backups.items() if backup.place in read}
-        asleep_now = new.asleep.keys() - old.asleep
-        fallen_asleep = {name: backup for name, backup in new.backups.items() if name in asleep_now}
+        before, now = Backups.of(old.backups).single, Backups.of(new.backups).single
+        relied_on = {backup.place: name for name, backup in before.items() if backup.place in read}
+        fallen_asleep = {name: backup for name, backup in now.items() if name in old.makers and name not in new.makers}
         in_files = {backup.place: name for name, backup in fallen_asleep.items() if backup.to == FILE}
         unchanged = {place: name for place, name in in_files.items() if place not in written}
         for place, name in relied_on.items():
@@ -89,7 +90,7 @@ class Copies:
 
     def keep_only(self, program: Program) -> None:
         """Drops what no backup of a program needs."""
-        places = {backup.place for backup in program.backups.values()}
+        places = places_of(program.backups)
         self.sums = {key: checksum for key, checksum in self.sums.items() if key[0] in places}
         self._unneeded = [file for place, file in self.files.items() if place not in places]
         self.files = {place: file for place, file in self.files.items() if place in places}

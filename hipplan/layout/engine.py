@@ -24,6 +24,7 @@ from hipplan.lowering.lowered import Lowering, lower
 from hipplan.program import consent, peak
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
+from hipplan.program.runs import plain
 
 
 def carry_out(holding: Holding, wanted: Wanted, options: Options = DEFAULT) -> Difference:
@@ -112,7 +113,7 @@ def _run_watched(holding: Holding, lowering: Lowering, options: Options) -> Diff
     watches, change = holding.watches, lowering.planned
     _call_watches(holding, change)
     holding.under_way.forget_done()
-    if change.contents or any(step.makes == "stream" for step in change.gone):
+    if change.contents or any(step.makes == "stream" for step in plain(change.gone)):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
     holding.is_filling = bool(change.contents)
     try:
@@ -149,7 +150,7 @@ def _call_watches(holding: Holding, change: Difference) -> None:
 def _pools_emptied(holding: Holding, change: Difference) -> Iterator[None]:
     """While entered, the pools whose regions go give out nothing and have no memory but that of tensors. Raises
     LayoutInUse (HP409)."""
-    gone = {step.name for step in change.gone if step.makes == "reservation"}
+    gone = {step.name for step in plain(change.gone) if step.makes == "reservation"}
     pools = [pool for pool in holding.pools if pool.region in gone]
     with holding.pools.stopped(pools):
         for pool in pools:

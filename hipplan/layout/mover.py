@@ -58,6 +58,8 @@ class Mover:
         self._copies = copies or Copies()
         self._on_bytes = on_bytes
         self._filler: _core.Filler | None = None
+        self._addresses: dict[str, int] = {}
+        """Object -> its address, for parts of it: there may be thousands."""
         self._numbers: dict[tuple[str, int], int] = {}
         """The checksums that the filler computes -> their numbers."""
 
@@ -98,9 +100,10 @@ class Mover:
             for part in step.parts:
                 self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
         elif isinstance(step, Copy):
+            filler = self.filler
             for to, from_ in step.pairs:
                 places = to.device, self.at(to), from_.device, self.at(from_)
-                self.filler.copy(step.name, *places, to.size, step.staged)
+                filler.copy(step.name, *places, to.size, step.staged)
         else:
             for load in step.loads:
                 rows = self.files.rows(load.wanted)
@@ -173,10 +176,13 @@ class Mover:
 
     def at(self, part: MemoryPart) -> int:
         """The address of a part."""
-        state = self._state
-        if self._before is not None and part.object not in state.lowered.slots:
-            state = self._before
-        return state.address_of(part.object) + part.offset
+        base = self._addresses.get(part.object)
+        if base is None:
+            state = self._state
+            if self._before is not None and part.object not in state.lowered.slots:
+                state = self._before
+            base = self._addresses[part.object] = state.address_of(part.object)
+        return base + part.offset
 
     def _load_part(self, name: str, part: MemoryPart, rows: Rows, begin: int, number: int | None) -> None:
         """Loads a device's part of some rows, from their `begin`th byte on. number: of their checksum."""

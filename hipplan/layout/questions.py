@@ -24,6 +24,8 @@ from hipplan.program import peak, steps
 from hipplan.program.alterations import cannot_sleep, no_room_to_wake
 from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
+from hipplan.program.runs import MemoryRun, Run, alike
+from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of
 
 Answer = TypeVar("Answer")
@@ -37,6 +39,8 @@ KEPT_WITH_ITS_RANGE = (
 
 def require_alone(state: State, change: Difference) -> None:
     """Raises HP440 for memory that another process may have."""
+    if not any(isinstance(step, steps.CreateAllocation) and step.shareable != "none" for step, _ in alike(change.gone)):
+        return
     made = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
     for step in made:
         if state.snapshot.shared(state.slot(step.name)):
@@ -73,7 +77,7 @@ def require_writable(change: Difference) -> None:
 
 def require_host_memory(change: Difference) -> None:
     """HP303. Where host memory is made, waits for that which is being freed, and raises what a signal raises."""
-    if any(isinstance(step, CreatePinnedBuffer) or _is_on_host(step) for step in change.additions):
+    if any(isinstance(step, CreatePinnedBuffer) or _is_on_host(step) for step, _ in alike(change.additions)):
         wait_until_freed()
     findings = Findings()
     if change.old.measured is not None:
@@ -89,8 +93,12 @@ def _is_on_host(step: steps.Step) -> bool:
 def kept_with_its_range(holding: Holding, change: Difference) -> str:
     """An allocation that goes, but whose memory this HIP frees only with its range of addresses; empty if there is
     none."""
-    gone = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.location == "device")
-    going = {step.device: step.name for step in gone}
+    going: dict[int, str] = {}
+    for part in segments(change.gone):
+        if isinstance(part, MemoryRun):
+            part = part[-len(part.kinds) :]
+        made = [step for step in part if isinstance(step, steps.CreateAllocation)] if not isinstance(part, Run) else []
+        going |= {step.device: step.name for step in made if step.location == "device"}
     return next((going[device] for device in sorted(going) if keeps_memory(holding, device, going[device])), "")
 
 
@@ -109,9 +117,9 @@ def keeps_memory(holding: Holding, device: int, name: str) -> bool:
 def require_room(state: State, change: Difference) -> None:
     """Raises HP442 if the devices do not have enough free memory."""
     needed: Counter[int] = Counter()
-    for step in change.additions:
+    for step, many in alike(change.additions):
         if isinstance(step, steps.CreateAllocation) and step.location == "device":
-            needed[step.device] += step.size
+            needed[step.device] += many * step.size
     names = {ordinal: name for name, ordinal in change.new.devices.items()}
     diagnostics = []
     for device, size in sorted(needed.items()):

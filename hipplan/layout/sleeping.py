@@ -143,11 +143,8 @@ def _sleeps(program: Program, name: str) -> bool:
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    sleeping_resources = ((resource.name, resource.kind) for resource in program.resources if resource.asleep)
-    names = (
-        name for name, kind in sleeping_resources if kind == "region" or (kind == "allocation" and "#" not in name)
-    )
-    return {name: program.asleep[name] for name in names} | {
+    there = (resource for resource in program.outer if resource.asleep and "#" not in resource.name)
+    return {resource.name: resource.asleep for resource in there if resource.kind in ("region", "allocation")} | {
         plan_name_of(program, memory): MAPPED for memory in program.away
     }
 

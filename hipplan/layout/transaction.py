@@ -36,6 +36,8 @@ from hipplan.program.alterations import TakeOut
 from hipplan.program.backups import is_backup
 from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
+from hipplan.program.runs import plain
+from hipplan.program.series import Series
 from hipplan.program.steps import CreateAllocation, Step
 
 
@@ -112,7 +114,7 @@ class Transaction:
 
     def _make(self) -> None:
         change, old = self._lowered, self.old
-        altering = (*change.carries, *change.changes)
+        altering = Series.joined((change.carries, change.changes))
         rows = self._begin(altering)
         if change.links:
             self._advance(change.links)
@@ -125,7 +127,7 @@ class Transaction:
 
     def _alter(self) -> None:
         change, old = self._lowered, self.old
-        altering = (*change.carries, *change.changes)
+        altering = Series.joined((change.carries, change.changes))
         if altering:
             if change.takes_out:  # hipMemUnmap does not wait for kernels
                 self._step = next(step for step in change.changes if isinstance(step, TakeOut))
@@ -230,7 +232,7 @@ class Transaction:
             kept += made.kept
             self._change = _core.Change(
                 holdings, rows, slots, made.extra, same, renewed, kept,
-                behind=self._slots_of(step for step in change.gone if is_backup(step)),
+                behind=self._slots_of(step for step in plain(change.gone) if is_backup(step)),
                 spared=self._slots_of(change.spared), frees_spares=change.retain is False, timed=timed,
             )  # fmt: skip
         else:

@@ -19,6 +19,7 @@ from hipplan.program import sealing
 from hipplan.program.alterations import ChangeAccess, CopyBytes
 from hipplan.program.change import Change, key_of
 from hipplan.program.difference import Difference, difference, from_nothing, sealed_after
+from hipplan.program.facts import range_sizes_of
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 from hipplan.program.remake import carries_of
@@ -67,9 +68,22 @@ def lower(change: Difference, before: Program) -> Lowering:
     """
     if not concerned(change.new.measured) or _stays_even(change, before):
         return Lowering.as_planned(change)
+    fitted_from, made = _known.value(change, lambda: (before, _fitted(change, before)))
+    if fitted_from is not before:
+        made = _fitted(change, before)
+    return Lowering(change, change if made is None else made)
+
+
+_known: Memo[Difference, tuple[Program, Difference | None]] = Memo()
+"""A change -> the lowered program that it begins with, and what it is lowered to, None if that is the change itself: a
+verb that asks what the driver needs, and then makes the change, lowers it once."""
+
+
+def _fitted(change: Difference, before: Program) -> Difference | None:
+    """The change for a release that may need it in pieces; None if it is the planned one. Raises as lower()."""
     if not before.steps:
         new = lowered(change.new)
-        return Lowering(change, change if new is change.new else _from_nothing(change, new))
+        return None if new is change.new else _from_nothing(change, new)
     is_even = before is change.old and _has_same_sizes(change)
     new = change.new if is_even else fitted(change.new, before, as_ordered=_sleeps_or_wakes(change))
     in_one_piece = before is change.old and new is change.new
@@ -78,7 +92,7 @@ def lower(change: Difference, before: Program) -> Lowering:
         require_sure(made)
     for place in () if in_one_piece else _recut(made, change):
         raise MachineError(no_way(place, made))
-    return Lowering(change, made)
+    return None if made is change else made
 
 
 def require_way_back(asleep: Lowering, names: tuple[str, ...]) -> None:
@@ -98,9 +112,9 @@ def _stays_even(change: Difference, before: Program) -> bool:
     touches had one size and have the same one then, and it makes no link."""
     if before is not change.old or not before.steps:
         return False
-    sizes, makers = change.old.range_sizes, change.new.makers
-    added = (step for step, _ in alike(change.additions))
-    for step in chain(added, change.changes, change.gone, change.seals):
+    asleep = [step for step, _ in alike(change.old.sleeping)]
+    sizes, makers = range_sizes_of(asleep, change.old.range_sizes), change.new.makers
+    for step, _ in chain.from_iterable(map(alike, (change.additions, change.changes, change.gone, change.seals))):
         mapping = makers[step.name] if isinstance(step, ChangeAccess) else step
         if isinstance(mapping, Map) and sizes.get(mapping.reservation) != mapping.size:
             return False

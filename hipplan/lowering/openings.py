@@ -31,7 +31,6 @@ from hipplan.program.steps import (
     Map,
     Rights,
     SetAccess,
-    Step,
 )
 
 
@@ -52,8 +51,8 @@ def first_links(change: Change) -> dict[int, EnablePeer]:
     """Device -> the first link to it, for devices to which the old program has none. Empty on other releases."""
     if not concerned(change.new.measured):
         return {}
-    made: list[Step] = [*change.links, *(step for step, _ in alike(change.additions))]
-    links = [step for step in made if isinstance(step, EnablePeer)]
+    coming = [step for step, _ in alike(change.additions) if isinstance(step, EnablePeer)]
+    links = [*(step for step in change.links if isinstance(step, EnablePeer)), *coming]
     reached = peers_of(change.old) if links else set()
     return {link.peer: link for link in reversed(links) if link.peer not in reached}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -26,9 +25,10 @@ from hipplan.program.alterations import (
 )
 from hipplan.program.facts import Owners, owners_of
 from hipplan.program.layered import Overlay
-from hipplan.program.runs import MappingRun, MemoryRun, written_out
+from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
 from hipplan.program.series import segments
 from hipplan.program.steps import Rights
+from hipplan.program.taken_out import TakeOutRun
 
 Row = tuple[Any, ...]
 Slots = Mapping[str, int]
@@ -41,6 +41,8 @@ class Old(NamedTuple):
     slot: Callable[[str], int]
     """The slot of one of its objects, in the change."""
     owners: Owners
+    run_slot: Callable[[Run], int]
+    """The slot of the first object of a run of it, in the change; those of the others follow."""
 
 
 def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old | None = None) -> list[Row]:
@@ -52,6 +54,8 @@ def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old |
             rows.append(_memory_run(segment, slots))
         elif isinstance(segment, MappingRun):
             rows.append(_mapping_run(segment, slots))
+        elif isinstance(segment, TakeOutRun) and old is not None:
+            rows.append(("unmap chunks", tuple(_unmapped(mapped, old) for mapped in segment.columns)))
         else:
             rows += [_ROWS[type(step)](step, slots, owners, old) for step in segment]
     return rows
@@ -66,9 +70,19 @@ def _memory_run(run: MemoryRun, slots: Slots) -> Row:
 def _mapping_run(run: MappingRun, slots: Slots) -> Row:
     first, memory = run.chunks.start, run.memory
     places = slots[run.region], run.offset, slots[memory.name_of(first)], run.size
-    given = zip(run.rights, run.chunks)  # noqa: B905  # those of the first chunks
-    rights = tuple(_in_order(rights, run.owner(chunk)) for rights, chunk in given) if run.rights[0] else ()
+    rights = _rights_in_turn(run) if run.rights[0] else ()
     return "map and set access", run.region, slots[run.name_of(first)], first, len(run.chunks), *places, rights
+
+
+def _unmapped(run: MappingRun, old: Old) -> Row:
+    places = old.slot(run.region), old.run_slot(run.memory)
+    return run.region, old.run_slot(run), run.chunks.start, len(run.chunks), *places, _rights_in_turn(run)
+
+
+def _rights_in_turn(run: MappingRun) -> tuple[Rights, ...]:
+    """The rights of the first chunks, in the order in which HIP sets them."""
+    given = zip(run.rights, run.chunks)  # noqa: B905  # there may be fewer chunks
+    return tuple(_in_order(rights, run.owner(chunk)) for rights, chunk in given)
 
 
 @lru_cache(maxsize=1024)
@@ -172,6 +186,8 @@ class ChangeRows:
         self._owners: Overlay[str, int] = Overlay(owners)
         self._old = old
         self._of_old: dict[str, int] = {}
+        self._of_old_runs: list[tuple[int, int, int]] = []
+        """As `kept`."""
 
     @property
     def extra(self) -> int:
@@ -180,19 +196,19 @@ class ChangeRows:
 
     @property
     def kept(self) -> list[tuple[int, int, int]]:
-        """(slot in this change, slot in the old program, 1) of old objects that the rows alter."""
-        return [(slot, self._old.slots[name], 1) for name, slot in self._of_old.items()]
+        """(slot in this change, slot in the old program, how many) of consecutive old objects that the rows alter."""
+        return [*((slot, self._old.slots[name], 1) for name, slot in self._of_old.items()), *self._of_old_runs]
 
     def rows(self, todo: Sequence[steps.Step]) -> list[Row]:
-        plain = [*chain.from_iterable(part for _, part in written_out(todo))]
-        for step in plain:
+        single = [*plain(todo)]
+        for step in single:
             if step.makes and step.name not in self.slots:
                 self.slots[step.name] = self._next()
             elif isinstance(step, CopyBytes) and not step.in_place:
                 self.slots.setdefault(before(step.name), self._from_old(step.name))
                 self._owners[before(step.name)] = self._old.owners[step.name]
-        self._owners |= owners_of(plain, self._owners)
-        return rows_of(todo, self.slots, self._owners, Old(self._from_old, self._old.owners))
+        self._owners |= owners_of(single, self._owners)
+        return rows_of(todo, self.slots, self._owners, Old(self._from_old, self._old.owners, self._run_from_old))
 
     def _next(self) -> int:
         self._count += 1
@@ -202,3 +218,9 @@ class ChangeRows:
         if name not in self._of_old:
             self._of_old[name] = self._next()
         return self._of_old[name]
+
+    def _run_from_old(self, run: Run) -> int:
+        first, many = self._count, len(run.chunks)
+        self._count += many
+        self._of_old_runs.append((first, self._old.slots[run.name_of(run.chunks.start)], many))
+        return first

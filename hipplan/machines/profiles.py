@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 
 def machine_names() -> list[str]:
     """The shipped profiles."""
-    return sorted(entry.name[:-5] for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+    return [*_names()]
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(entry.name[:-5] for entry in _shipped().iterdir() if entry.name.endswith(".yaml")))
 
 
 def _shipped() -> Traversable:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TypeAlias
 
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
-from hipplan.program.series import Series
-from hipplan.program.touched import Touched
+from hipplan.program.runs import Run, plain, runs
+from hipplan.program.series import Parts, Series, segments
+from hipplan.program.touched import Touched, outer_name
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -82,11 +84,11 @@ class Change:
     """The resulting program; a reservation that stays keeps its old size."""
     additions: Sequence[steps.Step]
     """Steps of `new` that only make objects, so that a roll back leaves everything unchanged."""
-    changes: tuple[steps.Step, ...]
+    changes: Sequence[steps.Step]
     """Steps that alter existing objects, and steps that depend on those."""
-    gone: tuple[steps.Step, ...]
+    gone: Sequence[steps.Step]
     """Steps of `old` whose objects do not stay."""
-    released: tuple[steps.Step, ...]
+    released: Sequence[steps.Step]
     """The steps of `gone` whose objects are freed at the end: all but mappings that are unmapped during the change."""
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, for objects that stay under another name."""
@@ -177,20 +179,38 @@ class Change:
             same, *others = _staying([] if self.renewed else [old[step.name] for step in self.gone], len(old))
             return same[2], [new[step.name] for step in self.renewed if step.makes], others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
-        stays = (step.name for step in self.about.new.steps if key_of(step) in kept) if kept else ()
+        names = (str(key[1]) for key in kept if key[0] in ("allocation", "mapping"))
+        near = chain.from_iterable(_with_runs_of(names, self.about.new)) if kept else ()
+        stays = (step.name for step in near if key_of(step) in kept)
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
 
-    def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
+    def to_read_back(self, program: Program) -> Sequence[steps.Step]:
         """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
         if self.renewed or self.regiven:
             return self.renewed or self.regiven
-        made = {*self.additions, *self.changes}
+        made = {*plain(self.additions), *plain(self.changes)}
+        whole = {id(run) for _, run in runs(self.additions)}
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program
-        touched_steps = [s for s in everything.steps if s.name in touched or s in made]
-        silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
-        with_access = {step.name for step in touched_steps if isinstance(step, steps.SetAccess)}
-        return (*touched_steps, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access))
+        touched_steps: Parts[steps.Step] = Parts()
+        for segment in _with_runs_of(chain(touched, (step.name for step in made)), everything, whole):
+            is_whole = id(segment) in whole
+            touched_steps.extend(segment if is_whole else [s for s in segment if s.name in touched or s in made])
+        silent = [s.name for s in plain(self.changes) if isinstance(s, ChangeAccess)]
+        read_back = touched_steps.series()
+        with_access = {step.name for step in plain(read_back) if isinstance(step, steps.SetAccess)}
+        more = [steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access]
+        return read_back.with_more(more) if more else read_back
+
+
+def _with_runs_of(names: Iterable[str], program: Program, whole: Container[int] = ()) -> Sequence[Sequence[steps.Step]]:
+    """The steps of a program by segments, but for runs of regions in which none of these objects is. whole: the ids of
+    other runs that are wanted."""
+    parts = segments(program.steps)
+    if not any(isinstance(part, Run) for part in parts):
+        return [*parts]
+    regions = {*map(outer_name, names)}
+    return [p for p in parts if not isinstance(p, Run) or id(p) in whole or p.region in regions]
 
 
 def _staying(gone: Sequence[int], count: int) -> Iterator[tuple[int, int, int]]:

@@ -5,7 +5,7 @@ made by steps of their own, before them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hipplan.errors import ApplyError, Diagnostic, Span
@@ -174,7 +174,7 @@ def _staged(step: ContentStep) -> dict[int, int]:
     staged = step.staged if isinstance(step, Copy) else isinstance(step, (LoadFiles, Save))
     read: Iterable[MemoryPart] = step.parts if isinstance(step, Save) else ()
     if isinstance(step, Copy):
-        read = (source for _, source in step.pairs)
+        read = [source for _, source in step.pairs]
     bytes_by_device: dict[int, int] = {}
     for part in (*written_by(step), *read):
         if part.device != CPU_ORDINAL:
@@ -182,14 +182,13 @@ def _staged(step: ContentStep) -> dict[int, int]:
     return bytes_by_device
 
 
-def written_by(step: ContentStep) -> Iterator[MemoryPart]:
+def written_by(step: ContentStep) -> Sequence[MemoryPart]:
     """The memory that a step writes."""
     if isinstance(step, Fill):
-        yield from step.parts
-    elif isinstance(step, Copy):
-        yield from (to for to, _ in step.pairs)
-    elif isinstance(step, LoadFiles):
-        yield from (part for load in step.loads for _, part in load.pieces)
+        return step.parts
+    if isinstance(step, Copy):
+        return [to for to, _ in step.pairs]
+    return [part for load in step.loads for _, part in load.pieces] if isinstance(step, LoadFiles) else []
 
 
 def where_written(steps: Iterable[ContentStep]) -> dict[str, Intervals]:

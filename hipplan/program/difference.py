@@ -8,10 +8,11 @@ filled with contents.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
+from typing import Any
 
 from hipplan.kinds.managed import advice
 from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
@@ -22,8 +23,13 @@ from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
+from hipplan.program.lone import Lone, besides, lone, upward_with
 from hipplan.program.program import Program
+from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
+from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Rights
+from hipplan.program.taken_out import downward
+from hipplan.program.things import Things, alike, all_alike
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
 
@@ -34,7 +40,7 @@ class Difference(Change, InNotebooks):
     print() shows it line by line; it is false if nothing differs.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def __str__(self) -> str:
         text = "\n".join(map(str, lines(self))) or "no changes"
@@ -68,7 +74,7 @@ def difference(
                 return change
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
-    found = _Comparison(part.old, part.new, renewed).result(fills, unmaps)
+    found = _Comparison(part.old, part.new, renewed, lone(part.old, part.new)).result(fills, unmaps)
     return found if part.new is new else replace(found, old=old, new=new, kept=AndEqual(found.kept, part), part=part)
 
 
@@ -195,38 +201,11 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     return new.with_steps(stay)
 
 
-class _Things:
-    """A program's steps, by the object that they make or alter."""
-
-    def __init__(self, program: Program) -> None:
-        self.made: dict[Key, steps.Step] = {}
-        self.of: dict[str, Key] = {}
-        self.rights: dict[str, Rights] = {}
-        self.together: set[str] = set()
-        """Mappings that get their rights in one call for the whole range."""
-        self.more: dict[str, list[steps.Step]] = {}
-        """Managed buffer -> its steps after the one that makes it."""
-        for step in program.steps:
-            key = key_of(step)
-            if key is not None:
-                self.made[key] = step
-                self.of[step.name] = key
-            elif isinstance(step, steps.SetAccess):
-                self.rights[step.name] = step.rights
-                if step.together:
-                    self.together.add(step.name)
-            else:
-                self.more.setdefault(step.name, []).append(step)
-
-    def steps_of(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
-        """The steps of one kind about a buffer."""
-        return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
-
-
 class _Comparison:
-    def __init__(self, old: Program, new: Program, renewed: Set[str]) -> None:
-        self.old, self.new = old, new
-        self.before, self.after = _Things(old), _Things(new)
+    def __init__(self, old: Program, new: Program, renewed: Set[str], apart: Lone = Lone()) -> None:  # noqa: B008
+        """apart: runs that are not compared, because only one of the programs has anything like them."""
+        self.old, self.new, self.apart = old, new, apart
+        self.before, self.after = Things(besides(old.steps, apart.old)), Things(besides(new.steps, apart.new))
         self.kept: set[Key] = set()
         late = []
         for key, step in self.after.made.items():
@@ -237,22 +216,22 @@ class _Comparison:
         self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
 
     def result(self, fills: bool, unmaps: bool) -> Difference:
-        taken_out, waiting = self._places(unmaps)
+        takes_out, waiting = self._places(unmaps)
         changed: list[steps.Step] = []
         for key in self.after.made:
             if key in self.kept:
                 changed += self._changes(key)
         additions, more = self._additions(waiting)
         prefetches = self._prefetches()
-        gone = [step for key, step in self.before.made.items() if key not in self.kept]
-        taken = {step.name for step in taken_out}
+        taken = {step.name for step in plain(takes_out)}
+        gone, released = self._gone(taken, self._unmapped_runs() if unmaps else [])
         return Difference(
             old=self.old,
             new=self.new,
-            additions=tuple(additions),
-            changes=(*changed, *taken_out, *more, *prefetches),
-            gone=tuple(gone),
-            released=tuple(step for step in gone if step.name not in taken),
+            additions=additions,
+            changes=Series.joined((changed, takes_out, more, prefetches)),
+            gone=gone,
+            released=released,
             renamed={
                 self.after.made[key].name: self.before.made[key].name
                 for key in self.kept
@@ -266,11 +245,35 @@ class _Comparison:
 
     def _memory_stays(self, name: str) -> bool:
         key = self.after.of.get(name)  # absent for sleeping memory, whose bytes are in its backup
-        return key is None or key in self.kept
+        return key in self.kept if key is not None else name not in self.new.makers
+
+    def _gone(self, taken: Set[str], unmapped: Sequence[Run]) -> tuple[Series[steps.Step], Series[steps.Step]]:
+        """The steps of the old program whose objects do not stay, and those of them that are freed at the end. taken,
+        unmapped: mappings and runs of them that are taken out before."""
+        single = {key: step for key, step in self.before.made.items() if key not in self.kept}
+        if not self.apart.old:
+            return Series([*single.values()]), Series([s for s in single.values() if s.name not in taken])
+        gone: Parts[steps.Step] = Parts()
+        released: Parts[steps.Step] = Parts()
+        apart, left_out = {id(run) for run in self.apart.old}, {id(run) for run in unmapped}
+        for part in segments(self.old.steps):
+            if id(part) in apart:
+                here: Sequence[steps.Step] = part.without_rights() if isinstance(part, MappingRun) else part
+                released.extend([] if id(part) in left_out else here)
+            else:
+                here = [step for step in part if key_of(step) in single]
+                released.extend([step for step in here if step.name not in taken])
+            gone.extend(here)
+        return gone.series(), released.series()
+
+    def _unmapped_runs(self) -> list[MappingRun]:
+        """The runs of mappings that go from ranges that stay."""
+        mapped = (run for run in self.apart.old if isinstance(run, MappingRun))
+        return [run for run in mapped if ("reservation", run.region) in self.kept]
 
     def _same(self, key: Key, step: steps.Step) -> bool:
         there = self.before.made.get(key)
-        return there is step or (there is not None and _alike(there, step))
+        return there is step or (there is not None and alike(there, step))
 
     def _stays(self, key: Key, step: steps.Step) -> bool:
         if isinstance(step, steps.Map):
@@ -280,9 +283,9 @@ class _Comparison:
         attached = self.after.steps_of(step.name, AttachStream)
         was = self.before.steps_of(step.name, AttachStream)
         streams = all(("stream", attach.stream) in self.kept for attach in attached if isinstance(attach, AttachStream))
-        return streams and self._same(key, step) and _all_alike(attached, was)
+        return streams and self._same(key, step) and all_alike(attached, was)
 
-    def _places(self, unmaps: bool) -> tuple[list[TakeOut], set[str]]:
+    def _places(self, unmaps: bool) -> tuple[Series[steps.Step], set[str]]:
         """Mappings to take out because others come in their place, and the names of those others. unmaps: all that
         go."""
         going: dict[str, list[steps.Map]] = {}
@@ -306,24 +309,37 @@ class _Comparison:
                     waiting.add(step.name)
                     out[mapping.name] = replace(mapping, origin=step.origin)
         # From the end, so that the mapped part of a range mostly has no hole, also during a roll back (lowering).
-        return [*map(self._taken_out, sorted(out.values(), key=attrgetter("offset"), reverse=True))], waiting
+        return downward(self._in_order(out, self._unmapped_runs() if unmaps else []), self._taken_out), waiting
+
+    def _in_order(self, out: Mapping[str, steps.Map], unmapped: Sequence[MappingRun]) -> list[steps.Map | MappingRun]:
+        """Mappings and runs of them, range by range in the order of the old program's steps."""
+        if not unmapped:
+            return [*out.values()]
+        apart, by_range = {id(run): run for run in unmapped}, dict[str, list[steps.Map | MappingRun]]()
+        for part in segments(self.old.steps):
+            if (run := apart.get(id(part))) is not None:
+                by_range.setdefault(run.region, []).append(run)
+                continue
+            for step in part if out and not isinstance(part, MemoryRun) else ():
+                if isinstance(step, steps.Map) and step.name in out:
+                    by_range.setdefault(step.reservation, []).append(out[step.name])
+        return [*chain.from_iterable(by_range.values())]
 
     def _taken_out(self, step: steps.Map) -> TakeOut:
-        return TakeOut(
-            name=step.name,
-            reservation=step.reservation,
-            allocation=step.allocation,
-            rights=self.before.rights.get(step.name, ()),
-            together=step.name in self.before.together,
-            origin=step.origin,
-        )
+        rights, together = self.before.rights.get(step.name, ()), step.name in self.before.together
+        return TakeOut(step.name, step.origin, step.reservation, step.allocation, rights, together)
 
-    def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
+    def _additions(self, waiting: set[str]) -> tuple[Series[steps.Step], list[steps.Step]]:
         """The steps for new objects: those that can run first, and mappings for a place that is still taken."""
-        at_once: list[steps.Step] = []
+        at_once: list[steps.Step | Run] = []
         later: list[steps.Step] = []
         streams: set[tuple[str, int]] = set()
-        for step in self.new.steps:
+        apart = {id(run) for run in self.apart.new}
+        parts: Iterator[Sequence[Any]] = ([part] if id(part) in apart else part for part in segments(self.new.steps))
+        for step in chain.from_iterable(parts):
+            if apart and id(step) in apart:
+                at_once.append(step)
+                continue
             if isinstance(step, steps.AwaitStream):
                 if (step.name, step.on) in streams:
                     at_once.append(step)
@@ -337,7 +353,7 @@ class _Comparison:
             if isinstance(step, (Prefetch, AttachStream)):
                 streams.add((step.stream, step.on))
         stay = {key[1] for key in self.kept if key[0] == "reservation"}
-        return upward(at_once, stay), upward(later, stay)
+        return upward_with(at_once, stay, self.apart.new), upward(later, stay)
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """The steps that change access and advice of an object that stays."""
@@ -350,7 +366,7 @@ class _Comparison:
         elif isinstance(step, CreateManagedBuffer):
             old = [advise for advise in self.before.steps_of(step.name, Advise) if isinstance(advise, Advise)]
             new = [advise for advise in self.after.steps_of(step.name, Advise) if isinstance(advise, Advise)]
-            if not _all_alike(old, new):
+            if not all_alike(old, new):
                 yield from (
                     replace(change, origin=step.origin) for change in advice.changes(step.name, step.size, old, new)
                 )
@@ -362,29 +378,8 @@ class _Comparison:
             if key[0] == "managed" and key in self.kept:
                 name = str(key[1])
                 wanted = self.after.steps_of(name, Prefetch)
-                if not _all_alike(wanted, self.before.steps_of(name, Prefetch)):
+                if not all_alike(wanted, self.before.steps_of(name, Prefetch)):
                     added += wanted
         streams = {(step.stream, step.on) for step in added if isinstance(step, Prefetch)}
-        waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
+        waits = (s for s in plain(self.new.steps) if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
         return [*added, *waits]
-
-
-def _alike(first: steps.Step, second: steps.Step) -> bool:
-    """Whether two steps are equal except for their name and their place in the plan."""
-    if type(first) is not type(second):
-        return False
-    return all(getattr(first, name) == getattr(second, name) for name in _compared(type(first)))
-
-
-def _all_alike(first: Sequence[steps.Step], second: Sequence[steps.Step]) -> bool:
-    return len(first) == len(second) and all(map(_alike, first, second))
-
-
-_NOT_COMPARED = ("name", "origin", "asked")
-_compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
-
-
-def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
-    if kind not in _compared_fields:
-        _compared_fields[kind] = tuple(field_.name for field_ in fields(kind) if field_.name not in _NOT_COMPARED)
-    return _compared_fields[kind]

@@ -113,8 +113,8 @@ def range_sizes_of(some_steps: Iterable[Step], known: Mapping[str, int]) -> Mapp
 def descriptors_of(steps: Steps) -> int:
     """Upper bound of file descriptors: AMD's runtime takes one for each allocation, hipplan one for each shared one."""
     made: list[tuple[Any, int]] = [(step, many) for step, many in alike(steps) if step.makes == "allocation"]
-    shared = (many for step, many in made if isinstance(step, ImportAllocation) or step.shareable != "none")
-    return sum(many for _, many in made) + sum(shared)
+    shared = [many for step, many in made if isinstance(step, ImportAllocation) or step.shareable != "none"]
+    return sum([many for _, many in made]) + sum(shared)
 
 
 def _written_out(steps: Steps) -> Iterator[Step]:

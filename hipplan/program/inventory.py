@@ -15,6 +15,7 @@ from hipplan.program.alterations import ReserveBeside
 from hipplan.program.backups import Backup
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
+from hipplan.program.runs import ByName, Run, plain, runs
 from hipplan.program.steps import CPU_ORDINAL, Rights
 
 
@@ -26,12 +27,32 @@ def resources_of(
     sleeping: Sequence[steps.Step] = (),
     backups: Mapping[str, Backup] | None = None,
     attached: Mapping[str, Attached] | None = None,
+    rights: Mapping[str, steps.SetAccess] | None = None,
 ) -> tuple[Resource, ...]:
     """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups, attached:
-    as of the program."""
-    asleep = {name: backups[name].to for name in sleeping_memory(sleeping)} if backups else {}
-    inventory = _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep, attached or {})
+    as of the program. rights: where these are not all steps, what gives mappings their rights; then all that is
+    wanted of sleeping memory is among the steps."""
+    asleep = _asleep(sleeping, backups) if backups else {}
+    there = (*all_steps, *sleeping) if rights is None else all_steps
+    inventory = _Inventory(there, regions, devices, sealed, asleep, attached or {}, rights)
     return tuple(inventory.resources())
+
+
+def _asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup]) -> Mapping[str, str]:
+    """Sleeping allocation -> where its bytes are."""
+    of_runs = [(run, _Where(backups)) for _, run in runs(sleeping) if run.of_memory]
+    known = {name: backups[name].to for name in sleeping_memory(plain(sleeping))}
+    return ByName(known, of_runs) if of_runs else known
+
+
+class _Where:
+    """Where the bytes of a run's chunks are."""
+
+    def __init__(self, backups: Mapping[str, Backup]) -> None:
+        self._backups = backups
+
+    def __call__(self, run: Run, chunk: int, /) -> str:
+        return self._backups[run.name_of(chunk)].to
 
 
 def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:
@@ -68,6 +89,7 @@ class _Inventory:
         sealed: Container[str],
         asleep: Mapping[str, str],
         attached: Mapping[str, Attached],
+        rights: Mapping[str, steps.SetAccess] | None,
     ) -> None:
         self.steps = all_steps
         self.regions = regions
@@ -77,7 +99,9 @@ class _Inventory:
         self.attached = attached
         self.devices = devices
         self.names = device_names(devices)
-        self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
+        self._rights: Mapping[str, steps.SetAccess] = (
+            {step.name: step for step in all_steps if type(step) is steps.SetAccess} if rights is None else rights
+        )
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
         self.more: Counter[str] = Counter()
         """Reservation -> bytes of addresses that growing added behind it."""
@@ -94,7 +118,8 @@ class _Inventory:
                 yield from _SPECIAL.get(step.makes, _Inventory.other)(self, step)
 
     def rights_of(self, mapping: str) -> Rights:
-        return self.rights.get(mapping, ())
+        step = self._rights.get(mapping)
+        return () if step is None else step.rights
 
     def access(self, mapping: str) -> Access:
         """A mapping's access. Cached, because thousands of mappings share the same tuple."""

@@ -86,7 +86,7 @@ Takings = list[tuple[Taking, int]]
 
 def bytes_of(taking: Takings) -> int:
     """What all of them take."""
-    return sum(many * step.size for step, many in taking)
+    return sum([many * step.size for step, many in taking])
 
 
 def largest_of(taking: Takings) -> Taking:

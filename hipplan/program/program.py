@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
-from typing import Any
+from itertools import chain, count
+from typing import Any, cast
 
 from hipplan.errors import Diagnostic
 from hipplan.kinds.registered.live import RegisterBuffer
@@ -33,11 +34,11 @@ from hipplan.program.facts import (
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.memo import keep, kept
-from hipplan.program.regions import PlacedRegion, SharedRegion
+from hipplan.program.regions import PlacedRegion, SharedRegion, numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import alike, with_rights
-from hipplan.program.series import Series
-from hipplan.program.steps import ImportAllocation, Rights, SetAccess, Step
+from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of
+from hipplan.program.series import Series, segments
+from hipplan.program.steps import ImportAllocation, Map, Rights, SetAccess, Step
 from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
@@ -116,7 +117,7 @@ class Program(InNotebooks):
     beside: Mapping[str, int] = field(default_factory=dict)
     """Device -> bytes that other ranks of the node take on it. Only ranks that share memory are known."""
 
-    sleeping: tuple[Step, ...] = ()
+    sleeping: Sequence[Step] = ()
     """The steps that made the sleeping memory and mappings, and make them again when they wake (sleeping.py)."""
     backups: Mapping[str, Backup] = field(default_factory=dict)
     """Allocation -> the backup of its bytes while it sleeps, or one kept for the next sleep."""
@@ -139,6 +140,23 @@ class Program(InNotebooks):
     def of_steps(self, steps: Sequence[Step]) -> tuple[Resource, ...]:
         """The objects that some of its steps make, and those that sleep."""
         return resources_of(steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached)
+
+    @cached_property
+    def outer(self) -> tuple[Resource, ...]:
+        """The objects as reports show them, but for the chunks of runs: regions, their tensors and all others."""
+        there = (self.steps, self.sleeping)
+        if not any(isinstance(part, Run) for some_steps in there for part in segments(some_steps)):
+            return self.resources
+        of_sleeping: Any = rights_by_mapping(self.sleeping)
+        rights: Mapping[str, SetAccess] = ChainMap(cast(Any, self.rights), of_sleeping)
+        single = [*chain.from_iterable(map(plain, there))]
+        memory = {step.name for step in single if step.makes == "allocation"}
+        halves = memory ^ {step.allocation for step in single if isinstance(step, Map)}
+        regions = {name.partition("#")[0] for name in halves}
+        near = [*chain.from_iterable(with_runs_of(regions, some_steps) for some_steps in there)]
+        return resources_of(
+            near, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached, rights
+        )
 
     def with_steps(self, other: Mapping[int, Step]) -> Program:
         """The program with other steps at these numbers."""
@@ -183,9 +201,11 @@ class Program(InNotebooks):
 
     def sleeps(self, name: str) -> bool:
         """Whether an object sleeps, or something in it."""
-        return bool(self.sleeping) and any(
-            resource.asleep and name in (resource.name, resource.inside) for resource in self.resources
-        )
+        if not self.sleeping:
+            return False
+        is_chunk = numbers_in(name) is not None
+        there = self.resources if is_chunk else self.outer
+        return any(resource.asleep and name in (resource.name, resource.inside) for resource in there)
 
     def is_away(self, name: str) -> bool:
         """Whether an object, or something in it, sleeps on the host, still mapped."""
@@ -243,7 +263,7 @@ class Program(InNotebooks):
     def range_sizes(self) -> Mapping[str, int]:
         """Reservation -> the size of each of its mappings; 0 if they differ, or did in a program that this one was made
         from."""
-        return range_sizes_of((step for step, _ in alike(self.steps)), {})
+        return range_sizes_of([step for step, _ in alike(self.steps)], {})
 
     def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all

@@ -88,29 +88,28 @@ class PlacedRegion:
         return tuple(dict.fromkeys(chain(self.region.devices, (device for (device, _), _ in counted(self.chunks)))))
 
     @cached_property
-    def _parts(self) -> list[tuple[str, int, int]]:
-        return list(self.parts())
-
-    def parts(self) -> Iterator[tuple[str, int, int]]:
+    def parts(self) -> Sequence[tuple[str, int, int]]:
         """(device, start, end) of each contiguous part."""
+        parts: list[tuple[str, int, int]] = []
         start = end = 0
         held = ""
         for device, size in self._stretches():
             if held and device != held:
-                yield held, start, end
+                parts.append((held, start, end))
                 start = end
             held, end = device, end + size
-        if held:
-            yield held, start, end
+        return [*parts, (held, start, end)] if held else parts
 
-    def _stretches(self) -> Iterator[tuple[str, int]]:
+    def _stretches(self) -> list[tuple[str, int]]:
         """(device, bytes) of chunks and of chunks together, in the order of addresses."""
+        stretches: list[tuple[str, int]] = []
         for part in segments(self.chunks):
             if isinstance(part, Repeated) and len(part.cycle) == 1:
                 ((device, size),) = part.cycle
-                yield device, len(part) * size
+                stretches.append((device, len(part) * size))
             else:
-                yield from part
+                stretches += part
+        return stretches
 
     def chunk_of_each_device(self) -> dict[str, int]:
         """Device -> the number of one of its chunks."""
@@ -195,9 +194,9 @@ class PlacedRegion:
         if len(self.devices) == 1:
             return ()
         held: dict[str, int] = {}
-        begins = bisect_right(self._parts, start, key=itemgetter(2))  # there may be thousands of parts and of tensors
-        for number in range(begins, len(self._parts)):
-            device, low, high = self._parts[number]
+        begins = bisect_right(self.parts, start, key=itemgetter(2))  # there may be thousands of parts and of tensors
+        for number in range(begins, len(self.parts)):
+            device, low, high = self.parts[number]
             if low >= start + size:
                 break
             held[device] = held.get(device, 0) + min(high, start + size) - max(low, start)
@@ -330,8 +329,8 @@ def _lay_out(
 def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:
     """Place each tensor behind the one before it, or behind the last one in its device's part."""
     region = placed.region
-    ends = {device: end for device, _, end in placed.parts()} if len(region.devices) > 1 else {}
-    cursors = {device: start for device, start, _ in placed.parts()} if ends else {}
+    ends = {device: end for device, _, end in placed.parts} if len(region.devices) > 1 else {}
+    cursors = {device: start for device, start, _ in placed.parts} if ends else {}
     cursor, out = 0, []
     for short, tensor, step, least in tensors:
         pinned = tensor.device if tensor.device in ends else None

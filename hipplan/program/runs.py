@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, repeat
 from operator import eq
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from hipplan.errors import Span
 from hipplan.program.on_demand import OnDemand
@@ -21,7 +21,17 @@ from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, Map, Rights, Se
 Value = TypeVar("Value")
 
 
-class Run(OnDemand[Step]):
+class AlikeSteps(OnDemand[Step]):
+    """Steps of which there are a few kinds."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def alike(self) -> Iterator[tuple[Step, int]]:
+        """(step, how many) of steps that differ from it only in name, memory and offset."""
+
+
+class Run(AlikeSteps):
     """The steps of consecutive chunks of a region: for its memory, or for its mappings and the rights on them."""
 
     __slots__ = ("chunks", "region")
@@ -44,10 +54,6 @@ class Run(OnDemand[Step]):
     @abstractmethod
     def number_of(self, chunk: int) -> int:
         """The number of that step in the run."""
-
-    @abstractmethod
-    def alike(self) -> Iterator[tuple[Step, int]]:
-        """(step, how many) of steps that differ from it only in name, memory and offset."""
 
     @property
     @abstractmethod
@@ -97,6 +103,10 @@ class MemoryRun(Run):
 
     def first(self, count: int) -> Sequence[Step]:
         return MemoryRun(self.region, self.chunks[:count], self.kinds)
+
+    def between(self, first: int, end: int) -> MemoryRun:
+        """The memory of some of its chunks. first, end: counted from its first chunk."""
+        return MemoryRun(self.region, self.chunks[first:end], _turned(self.kinds, first))
 
     def same_as(self, other: MemoryRun) -> bool:
         return (self.region, self.chunks, self.kinds) == (other.region, other.chunks, other.kinds)
@@ -149,8 +159,12 @@ class MappingRun(Run):
             if rights:
                 yield SetAccess(name, origin, rights)
 
+    def offset_of(self, chunk: int) -> int:
+        """Where in the range a chunk is mapped, in bytes."""
+        return self.offset + (chunk - self.chunks.start) * self.size
+
     def made(self, chunk: int) -> Step:
-        offset = self.offset + (chunk - self.chunks.start) * self.size
+        offset = self.offset_of(chunk)
         memory, name = memory_of(self.region, chunk), mapping_of(self.region, chunk)
         return Map(name, self.origin, self.region, memory, offset, self.size, self.size)
 
@@ -172,6 +186,15 @@ class MappingRun(Run):
         memory = MemoryRun(self.region, self.chunks[:whole], self.memory.kinds)
         return MappingRun(memory, self.offset, self.origin, self.rights)
 
+    def between(self, first: int, end: int) -> MappingRun:
+        """The mappings of some of its chunks. first, end: counted from its first chunk."""
+        memory, offset = self.memory.between(first, end), self.offset + first * self.size
+        return MappingRun(memory, offset, self.origin, _turned(self.rights, first))
+
+    def without_rights(self) -> MappingRun:
+        """The steps that map its chunks, alone."""
+        return MappingRun(self.memory, self.offset, self.origin, [()])
+
     def same_as(self, other: MappingRun) -> bool:
         mine, others = (self.offset, self.origin, self.rights), (other.offset, other.origin, other.rights)
         return mine == others and self.memory.same_as(other.memory)
@@ -183,20 +206,39 @@ class MappingRun(Run):
                 yield self.access(chunks[0]), len(chunks)
 
 
+def _turned(pattern: Sequence[Value], first: int) -> list[Value]:
+    """A pattern that begins at another place, which may be behind its end."""
+    first %= len(pattern)
+    return [*pattern[first:], *pattern[:first]]
+
+
 def alike(some_steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
     """(step, how many) for all steps: those of a run that differ only in name, memory and offset count as one."""
-    return chain.from_iterable(
-        segment.alike() if isinstance(segment, Run) else zip(segment, repeat(1)) for segment in segments(some_steps)
-    )
+    parts = [zip(part, repeat(1)) if isinstance(part, _SINGLE) else part.alike() for part in _parts(some_steps)]
+    return chain.from_iterable(parts)
+
+
+def plain(some_steps: Sequence[Step]) -> Iterable[Step]:
+    """The steps that are in no run."""
+    parts = [part for part in _parts(some_steps) if isinstance(part, _SINGLE)]
+    return parts[0] if len(parts) == 1 else chain.from_iterable(parts)
 
 
 def written_out(some_steps: Sequence[Step]) -> Iterator[tuple[int, Sequence[Step]]]:
     """(number of the first, steps) for those that are in no run."""
     number = 0
-    for segment in segments(some_steps):
-        if not isinstance(segment, Run):
-            yield number, segment
-        number += len(segment)
+    for part in _parts(some_steps):
+        if isinstance(part, _SINGLE):
+            yield number, part
+        number += len(part)
+
+
+_Part: TypeAlias = tuple[Step, ...] | list[Step] | AlikeSteps
+_SINGLE = (tuple, list)
+"""What parts are that are written out. To ask whether a part is of an abstract class would take longer."""
+
+
+_parts: Callable[[Sequence[Step]], Iterable[_Part]] = cast(Any, segments)
 
 
 def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: Container[str]) -> Series[Step]:

@@ -22,7 +22,7 @@ class Series(Sequence[Item]):
     all.
     """
 
-    __slots__ = ("_changed", "_count", "_parts")
+    __slots__ = ("_changed", "_count", "_parts", "_segments")
 
     def __init__(self, items: Sequence[Item] = ()) -> None:
         self._count = len(items)
@@ -30,12 +30,13 @@ class Series(Sequence[Item]):
         """(items, how many of them count) of each part; all of those that are made on demand."""
         self._changed: Layered[int, Item] | None = None
         """Number -> the item that counts instead of the one in the parts."""
-        if isinstance(items, Series):
-            self._parts, self._changed = items._parts, items._changed
-        elif isinstance(items, OnDemand):
-            self._parts = ((items, len(items)),)
-        else:
+        self._segments: tuple[Sequence[Item], ...] | None = None
+        if isinstance(items, (tuple, list)):  # to ask whether they are of an abstract class takes longer
             self._parts = ((tuple(items), len(items)),) if items else ()
+        elif isinstance(items, Series):
+            self._parts, self._changed = items._parts, items._changed
+        else:
+            self._parts = ((items if isinstance(items, OnDemand) else tuple(items), len(items)),)
 
     @classmethod
     def joined(cls, parts: Iterable[Sequence[Item]]) -> Series[Item]:
@@ -44,8 +45,13 @@ class Series(Sequence[Item]):
         made = [(part if isinstance(part, OnDemand) else tuple(part), len(part)) for part in flat if part]
         return cls()._of(made, sum(count for _, count in made), None)
 
-    def segments(self) -> Iterator[Sequence[Item]]:
+    def segments(self) -> Sequence[Sequence[Item]]:
         """All items in order: those that are made on demand by themselves, others as tuples."""
+        if self._segments is None:
+            self._segments = tuple(self._made_segments())
+        return self._segments
+
+    def _made_segments(self) -> Iterator[Sequence[Item]]:
         changed, start = sorted(self._changed or ()), 0
         for items, counted in self._parts:
             here = changed[bisect_left(changed, start) : bisect_left(changed, start + counted)]
@@ -60,6 +66,8 @@ class Series(Sequence[Item]):
 
     def with_more(self, more: Sequence[Item]) -> Series[Item]:
         """The same items, and others behind them."""
+        if not more:
+            return self
         parts = [*self._parts, *Series(tuple(more))._parts]
         while len(parts) > 1 and parts[-2][1] <= 2 * parts[-1][1] and not isinstance(parts[-2][0], OnDemand):
             (last, counted), (first, before) = parts.pop(), parts.pop()
@@ -172,7 +180,7 @@ class Series(Sequence[Item]):
         self, parts: Sequence[tuple[_Part[Item], int]], count: int, changed: Layered[int, Item] | None
     ) -> Series[Item]:
         made: Series[Item] = Series.__new__(Series)
-        made._parts, made._count, made._changed = tuple(parts), count, changed
+        made._parts, made._count, made._changed, made._segments = tuple(parts), count, changed, None
         return made
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from hipplan.errors import ApplyError
 from hipplan.kinds.lives import BUFFERS
 from hipplan.program import patterns, steps
 from hipplan.program.alterations import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, MAPPED
+from hipplan.program.groups import Group, Units, first_of, groups_in, is_on_device, members
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
 from hipplan.program.resize import require_memory
 from hipplan.program.resources import Resource
 from hipplan.program.sleeping_bytes import unmovable
-
-Units = Mapping[str, Sequence[str]]
-"""A name that the caller passed -> its allocations."""
 
 KINDS = ("region", "reservation", "mapping", "allocation")
 ABLE: patterns.Names = ("*",)
@@ -32,7 +31,8 @@ def units_away(program: Program, names: Sequence[str] | None = None) -> set[str]
     """The allocations of these names that sleep on the host, still mapped. Raises ApplyError (HP420)."""
     if names is None:
         return {*program.away}
-    return {name for memory in units_of(program, names).values() for name in memory if name in program.away}
+    units = units_of(program, names)
+    return {name for name in members(units) if name in program.away} if program.away else set()
 
 
 def units_asleep(program: Program, names: Sequence[str] | None = None) -> set[str]:
@@ -40,13 +40,15 @@ def units_asleep(program: Program, names: Sequence[str] | None = None) -> set[st
     asleep = {*sleeping_memory(program.sleeping)}
     if names is None:
         return asleep
-    return {name for memory in units_of(program, names).values() for name in memory if name in asleep}
+    return {name for name in members(units_of(program, names)) if name in asleep}
 
 
-def units_of(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
+def units_of(program: Program, names: Sequence[str]) -> Units:
     """The allocations of each name. Raises ApplyError (HP420): no such object, or it is only a chunk of a region."""
-    known = {resource.name: resource for resource in program.resources}
-    units: dict[str, list[str]] = {}
+    known = {resource.name: resource for resource in program.outer}
+    if not known.keys() >= {*names}:
+        known = {resource.name: resource for resource in program.resources}
+    units: dict[str, Sequence[Group]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
             several = (name for name, resource in known.items() if resource.kind in KINDS)
@@ -56,6 +58,8 @@ def units_of(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
             require_memory(program, name)
         if known[name].kind == "allocation":
             units[name] = [name]
+        elif name in program.regions and (groups := groups_in(program, name)):
+            units[name] = groups
         else:
             mapped = (
                 resource
@@ -78,7 +82,7 @@ def able(program: Program, to: str) -> tuple[str, ...]:
     """The regions and allocations that are awake and can sleep. to: as in falls_asleep()."""
     awake = [
         resource.name
-        for resource in program.resources
+        for resource in program.outer
         if resource.kind in ("region", "allocation") and not resource.asleep and not resource.inside
         and not program.is_away(resource.name)
         and "#" not in resource.name and resource.name not in program.parts
@@ -87,8 +91,9 @@ def able(program: Program, to: str) -> tuple[str, ...]:
     units = units_of(program, awake)
     refused = {name for name, _ in _unable(program, units, to)}
     able = {name: memory for name, memory in units.items() if name not in refused}
-    lost = set() if to in (DROP, MAPPED) else unmovable(program, (each for memory in able.values() for each in memory))
-    return tuple(name for name, memory in able.items() if lost.isdisjoint(memory))
+    alone = {name: [each for each in groups if isinstance(each, str)] for name, groups in able.items()}
+    lost = set() if to in (DROP, MAPPED) else unmovable(program, chain.from_iterable(alone.values()))
+    return tuple(name for name, memory in alone.items() if lost.isdisjoint(memory))
 
 
 def require_able(program: Program, units: Units, to: str) -> None:
@@ -102,8 +107,8 @@ def require_able(program: Program, units: Units, to: str) -> None:
 
 def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, ApplyError]]:
     """The names whose memory cannot be freed by itself, and why (HP440)."""
-    kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
-    for name, allocations in units.items():
+    kinds = {resource.name: resource.kind for resource in program.outer if resource.name in units}
+    for name, groups in units.items():
         if name in program.shared:
             why = "other ranks of this node map it, which keeps its memory allocated"
             yield (
@@ -115,11 +120,9 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
         if kinds[name] in _WITH_THEIR_ADDRESSES:
             hint = BUFFERS[kinds[name]].instead_of_sleep if kinds[name] in BUFFERS else ""
             yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
-        moves = to == MAPPED and any(
-            memory in program.away or is_on_device(program.makers.get(memory)) for memory in allocations
-        )
-        for memory in allocations:
-            step = program.makers.get(memory)  # None if it sleeps already
+        made = [*chain.from_iterable(_makers(program, group) for group in groups)]
+        moves = to == MAPPED and any(memory in program.away or is_on_device(step) for memory, step in made)
+        for memory, step in made:
             if moves and isinstance(step, steps.CreateAllocation) and step.rdma:
                 yield name, cannot_sleep(name, "network cards reach it on its device (rdma: true)", "sleep to='host'")
             if isinstance(step, steps.ImportAllocation):
@@ -134,6 +137,10 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
                 yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)
 
 
-def is_on_device(step: steps.Step | None) -> bool:
-    """Whether a step makes memory on a device."""
-    return isinstance(step, steps.CreateAllocation) and step.location == "device"
+def _makers(program: Program, group: Group) -> list[tuple[str, steps.Step | None]]:
+    """The steps of some of its allocations that stand for all, by name; None for one that sleeps already."""
+    if isinstance(group, str):
+        return [(group, program.makers.get(group))]
+    if first_of(group) not in program.makers:
+        return [(first_of(group), None)]
+    return [(step.name, step) for step, _ in group.memory.alike()]

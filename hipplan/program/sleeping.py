@@ -6,24 +6,39 @@ places with the same rights, fills it from the backup, and frees the backup last
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from hipplan.errors import ApplyError
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
+from hipplan.program.alike_backups import AlikeBackups, Backups, places_of
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
+from hipplan.program.groups import (
+    Group,
+    Units,
+    about_memory,
+    by_first,
+    groups_asleep,
+    is_on_device,
+    members,
+    members_of,
+    one_by_one,
+    parted,
+)
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.layered import Overlay
 from hipplan.program.program import Program
 from hipplan.program.resize import find
-from hipplan.program.runs import with_runs_of, without
-from hipplan.program.series import Series
-from hipplan.program.sleepers import Units, is_on_device, require_able, units_of
+from hipplan.program.runs import MappingRun, MemoryRun, Run, without
+from hipplan.program.series import Parts, Series, segments
+from hipplan.program.sleepers import require_able, units_of
 from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
 
 
@@ -43,17 +58,16 @@ def falls_asleep(
     Raises ApplyError: no such object (HP420), it cannot sleep (HP440), its bytes are elsewhere (HP441); MachineError.
     """
     units = units_of(program, names)
+    if to in (MAPPED, FILE) or checked or unchanged:
+        units = one_by_one(units)
     require_able(program, units, to)
     _require_nowhere_else(program, units, to, file)
     if to == MAPPED:
         return _goes_away(program, units)
-    units = {
-        name: [allocation for allocation in memory if allocation not in program.asleep]
-        for name, memory in units.items()
-    }
-    memory = dict.fromkeys(name for allocations in units.values() for name in allocations)
-    same = {name for allocations in units_of(program, unchanged).values() for name in allocations}
-    moved = {} if to == DROP else movable(program, memory)
+    units = {name: _awake(program, groups) for name, groups in units.items()}
+    memory = by_first(chain.from_iterable(units.values()))
+    same = {*members(units_of(program, unchanged))}
+    moved = {} if to == DROP else movable(program, [*memory.values()])
     if to == FILE:
         moved = _in_the_order_of(program.backups, moved, file)
     new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
@@ -69,8 +83,13 @@ def falls_asleep(
         known = set()  # the file is written as a whole
     known_sums = {allocation for allocation in known if program.backups[allocation].checked}
     known_checked = {name: replace(new.backups[name], checked=True) for name in known_sums}
-    new = replace(new, backups={**new.backups, **known_checked})
-    new = _asleep(new, program, memory)
+    stay, asleep = parted(new.steps, memory.values())
+    new = replace(
+        new,
+        steps=stay,
+        sleeping=Series.joined((program.sleeping, asleep)),
+        backups=Backups.of(new.backups).with_more(known_checked),
+    )
     moves = moves_out({name: parts for name, parts in moved.items() if name not in known}, new)
     summed = [name for name in memory if to == HOST or name in known] if checked else ()  # else on their way
     filled = (*moves, *digests(summed, new, known_sums))
@@ -78,19 +97,27 @@ def falls_asleep(
     return replace(change, contents=filled, saves=bool(filled))
 
 
+def _awake(program: Program, groups: Sequence[Group]) -> list[Group]:
+    """Those of them that do not sleep: by themselves, where some have kept copies of their own."""
+    awake = {first: group for first, group in by_first(groups).items() if first in program.makers}
+    if not awake.keys().isdisjoint(program.backups):
+        return [*chain.from_iterable(map(members_of, awake.values()))]
+    return [*awake.values()]
+
+
 def _require_nowhere_else(program: Program, units: Units, to: str, file: str) -> None:
     """Raises ApplyError (HP441): some of it sleeps, and its bytes are in another place."""
-    for name, allocations in units.items():
-        asleep = (allocation for allocation in allocations if allocation in program.asleep)
-        other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
+    for name, groups in units.items():
+        asleep = [first for first in by_first(groups) if first not in program.makers]
+        other = next((first for first in asleep if not program.backups[first].is_at(to, file)), "")
         if other:
-            raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
+            raise refuse_asleep(name, f"its bytes are {WHERE[program.backups[other].to]}")
 
 
 def _goes_away(program: Program, units: Units) -> Difference:
     """The change after which the memory that is on devices is on the host, still mapped."""
     made = {step.name: step for step in program.steps if step.makes == "allocation"}
-    memory = {name for memory in units.values() for name in memory if is_on_device(made.get(name))}
+    memory = {name for name in members(units) if is_on_device(made.get(name))}
     return away.goes_away(program, memory)
 
 
@@ -100,21 +127,21 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     retain: the copies stay. Memory that sleeps on the host, still mapped, is not among these (away.py). Raises
     ApplyError (HP420), MachineError (HP309).
     """
-    asleep = sleeping_memory(program.sleeping)
-    wanted = (
-        None if names is None else {name for allocations in units_of(program, names).values() for name in allocations}
-    )
-    memory = dict.fromkeys(allocation for allocation in asleep if wanted is None or allocation in wanted)
-    new = _woken(program, memory)
-    dropped = {allocation for allocation in memory if program.backups[allocation].to == DROP}
+    units = None if names is None else units_of(program, names)
+    wanted = None if units is None else by_first(chain.from_iterable(units.values()))
+    asleep = by_first(groups_asleep(program))
+    memory = {first: group for first, group in asleep.items() if wanted is None or first in wanted}
+    new = _woken(program, memory.values())
+    dropped = {first for first in memory if program.backups[first].to == DROP}
     if gone := dropped if retain else memory.keys():
-        new = _without_unused(replace(new, backups=_all_but(new.backups, gone)))
+        new = _without_unused(replace(new, backups=Backups.of(new.backups).without(gone)))
     filled = (
-        *digests([name for name in memory if program.backups[name].to == HOST], program),
-        *moves_in(movable(new, [allocation for allocation in memory if allocation not in dropped]), program),
+        *digests([first for first in memory if program.backups[first].to == HOST], program),
+        *moves_in(movable(new, [group for first, group in memory.items() if first not in dropped]), program),
     )
-    if dropped:
-        filled = (*filled, *contents.of_new(program, new, lambda name: name not in dropped))
+    if dropped and new.contents:
+        lost = {*chain.from_iterable(members_of(memory[first]) for first in dropped)}
+        filled = (*filled, *contents.of_new(program, new, lambda name: name not in lost))
     opened = contents.with_lanes(sealing.opened(new, filled), staging_of(filled))
     change = replace(difference(program, opened), contents=filled)
     if opened.sealed != new.sealed:
@@ -131,7 +158,7 @@ def carried_over(old: Program, new: Program) -> Program:
     if not old.backups:
         return new
     asleep = {*sleeping_memory(old.sleeping)}
-    was, now = _steps_of_each(_woken(old, asleep)), _steps_of_each(new)
+    was, now = _steps_of_each(_woken(old, groups_asleep(old))), _steps_of_each(new)
     stays = {name for name in asleep if name in now}
     before, after = _memory_of_regions(old), _memory_of_regions(new)
     for region in sorted(before.keys() & after.keys()):
@@ -141,9 +168,8 @@ def carried_over(old: Program, new: Program) -> Program:
         if was[name] != now[name]:
             raise _changed(plan_name_of(old, name))
     kept = stays | {name for name in old.backups if name not in asleep and was.get(name) == now.get(name, ())}
-    is_gone = _about(old.sleeping, asleep - stays)
-    regions = _regions_of(stays)
-    made = without(new.steps, _about(with_runs_of(regions, new.steps), stays), regions)
+    is_gone = about_memory(old.sleeping, asleep - stays)
+    made, _ = parted(new.steps, stays)
     new = replace(
         new,
         steps=made.with_more([step for _, step in old.single if is_backup(step)]),
@@ -189,32 +215,6 @@ def _changed(name: str) -> ApplyError:
     return refuse_asleep(name, "the plan changes it or its place")
 
 
-def _about(candidates: Sequence[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:
-    """Whether one of these steps makes one of these allocations, maps it, or sets the rights of such a mapping."""
-    mapped = {step.name for step in candidates if isinstance(step, steps.Map) and step.allocation in memory}
-
-    def is_about(step: steps.Step) -> bool:
-        if isinstance(step, (steps.Map, steps.SetAccess)):
-            return step.name in mapped
-        return step.makes == "allocation" and step.name in memory
-
-    return is_about
-
-
-def _asleep(new: Program, program: Program, memory: Mapping[str, None]) -> Program:
-    """A program without the steps of these allocations, which sleep. program: the one that has them."""
-    regions = _regions_of(memory)
-    near = with_runs_of(regions, program.steps)
-    goes = _about(near, memory)
-    stay = without(new.steps, goes, regions)
-    return replace(new, steps=stay, sleeping=(*program.sleeping, *filter(goes, near)))
-
-
-def _regions_of(memory: Iterable[str]) -> set[str]:
-    """What may be a region among the names of which those of allocations are made."""
-    return {name.partition("#")[0] for name in memory}
-
-
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
     """Allocation -> all steps about it."""
     memory = {step.name: step.allocation for step in program.steps if isinstance(step, steps.Map)}
@@ -231,26 +231,54 @@ def _with_backups(
     program: Program, units: Units, moved: Mapping[str, Sequence[MemoryPart]], to: str, checked: bool
 ) -> Program:
     """The program with a backup for each allocation; a retained one is used again."""
-    backups = dict(program.backups)
+    backups, of_runs = {}, []
     taken: Overlay[str, Any] = Overlay(program.makers)
     made: list[steps.Step] = []
-    for unit, memory in units.items():
-        ends: dict[int, tuple[str, int]] = {}
-        for name in memory:
-            size, was = sum(part.size for part in moved.get(name, ())), backups.get(name)
+    for unit, groups in units.items():
+        places = _Places(unit, taken)
+        for group in groups:
+            if isinstance(group, MappingRun):
+                of_runs.append(AlikeBackups.to_drop(group.memory) if to == DROP else places.of_run(group.memory))
+                continue
+            size, was = sum(part.size for part in moved.get(group, ())), program.backups.get(group)
             if to == DROP:
-                backups[name] = Backup(to)
+                backups[group] = Backup(to)
             elif was is not None and (was.to, was.size) == (to, size):
-                backups[name] = replace(was, checked=checked)
+                backups[group] = replace(was, checked=checked)
             else:
-                device = find(program, steps.CreateAllocation, name).device
-                place, end = ends.get(device, ("", 0))
-                place = place or pinned_name(unit, device, taken)
-                taken[place] = None
-                backups[name], ends[device] = Backup(to, place, end, size, checked=checked), (place, end + size)
-        made += _pinned(ends, program)
-    new = _without_unused(replace(program, backups=backups))
+                device = find(program, steps.CreateAllocation, group).device
+                backups[group] = replace(places.take(device, size), checked=checked)
+        made += _pinned(places.ends, program)
+    new = _without_unused(replace(program, backups=Backups.of(program.backups).with_more(backups, of_runs)))
     return replace(new, steps=Series(new.steps).with_more(made))
+
+
+class _Places:
+    """The pinned memory near each device for the bytes of a name that the caller passed."""
+
+    def __init__(self, unit: str, taken: Overlay[str, Any]) -> None:
+        """taken: the names that have a meaning."""
+        self._unit = unit
+        self._taken = taken
+        self.ends: dict[int, tuple[str, int]] = {}
+        """Device -> the name of its memory, and how many bytes of it are used."""
+
+    def take(self, device: int, size: int) -> Backup:
+        """So many bytes more."""
+        place, end = self.ends.get(device, ("", 0))
+        place = place or pinned_name(self._unit, device, self._taken)
+        self._taken[place] = None
+        self.ends[device] = place, end + size
+        return Backup(HOST, place, end, size)
+
+    def of_run(self, run: MemoryRun) -> AlikeBackups:
+        """Bytes for all chunks of a run."""
+        few = [step for step, _ in run.alike() if isinstance(step, steps.CreateAllocation)]
+        first = tuple(self.take(kind.device, kind.size) for kind in few)
+        in_turn = Counter(kind.device for kind in few)
+        for kind, (_, many) in zip(few, run.alike(), strict=True):
+            self.take(kind.device, (many - 1) * kind.size)
+        return AlikeBackups(run, first, tuple(in_turn[kind.device] * kind.size for kind in few))
 
 
 def _in_file(program: Program, moved: Mapping[str, Sequence[MemoryPart]], file: str, checked: bool) -> Program:
@@ -258,19 +286,19 @@ def _in_file(program: Program, moved: Mapping[str, Sequence[MemoryPart]], file: 
 
     Raises ApplyError (HP420): other sleeping memory is in that file.
     """
-    backups, asleep, end = dict(program.backups), program.asleep, 0
+    backups, end = Backups.of(program.backups), 0
     file_size = sum(part.size for parts in moved.values() for part in parts)
-    for name, backup in program.backups.items():
-        if backup.place == file and name not in moved:
-            if name in asleep:
-                other = plan_name_of(program, name)
-                raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
-            del backups[name]
+    others = [name for name, backup in backups.single.items() if backup.place == file and name not in moved]
+    for name in others:
+        if name not in program.makers:
+            other = plan_name_of(program, name)
+            raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
+    in_file: dict[str, Backup] = {}
     for name, parts in moved.items():
         size = sum(part.size for part in parts)
-        backups[name] = Backup(FILE, file, end, size, file_size, checked)
+        in_file[name] = Backup(FILE, file, end, size, file_size, checked)
         end += size
-    return _without_unused(replace(program, backups=backups))
+    return _without_unused(replace(program, backups=Backups.of(backups.without({*others})).with_more(in_file)))
 
 
 def _in_the_order_of(
@@ -302,24 +330,19 @@ def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[s
 
 def _without_unused(program: Program) -> Program:
     """The program without pinned memory of backups that are gone."""
-    used = {backup.place for backup in program.backups.values() if backup.to == HOST}
+    used = places_of(program.backups)
     unused = {step.name for _, step in program.single if is_backup(step) and step.name not in used}
     return replace(program, steps=without(program.steps, lambda step: step.name in unused, ())) if unused else program
 
 
-def _woken(program: Program, memory: Container[str]) -> Program:
-    """The program with the steps of these allocations again: memory first, then mappings in the order of addresses."""
-    wakes = _about(program.sleeping, memory)
-    woken = [*filter(wakes, program.sleeping)]
-    made = [step for step in woken if isinstance(step, steps.CreateAllocation)]
-    return replace(
-        program,
-        steps=Series(program.steps).with_more(
-            [*made, *(s for s in woken if not isinstance(s, steps.CreateAllocation))]
-        ),
-        sleeping=tuple(step for step in program.sleeping if not wakes(step)),
-    )
-
-
-def _all_but(backups: Mapping[str, Backup], gone: Container[str]) -> dict[str, Backup]:
-    return {name: backup for name, backup in backups.items() if name not in gone}
+def _woken(program: Program, memory: Iterable[Group]) -> Program:
+    """The program with the steps of this memory again: memory first, then mappings in the order of addresses."""
+    asleep, woken = parted(program.sleeping, memory)
+    made: Parts[steps.Step] = Parts()
+    for is_memory in (True, False):
+        for part in segments(woken):
+            if isinstance(part, Run):
+                made.extend(part if part.of_memory == is_memory else [])
+            else:
+                made.extend([step for step in part if isinstance(step, steps.CreateAllocation) == is_memory])
+    return replace(program, steps=Series.joined((program.steps, made.series())), sleeping=asleep)

@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import count, cycle, pairwise
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError
 from hipplan.files.tensorfiles import WantedBytes
 from hipplan.machines.machine import Machine
 from hipplan.program import away, sealing
+from hipplan.program.alike_backups import Backups
 from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
+from hipplan.program.groups import Group, first_of
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
+from hipplan.program.regions import memory_of
 from hipplan.program.resources import Resource
+from hipplan.program.runs import MappingRun, alike
 from hipplan.program.steps import CPU_ORDINAL, CreateAllocation
 
 
 def plan_name_of(program: Program, memory: str) -> str:
     """An allocation's name in messages: its own, or that of its region."""
-    inside = next((resource.inside for resource in program.resources if resource.memory == memory), "")
-    return inside if inside in program.regions else memory
+    region, is_chunk, _ = memory.partition("#")
+    return region if is_chunk and region in program.regions else memory
 
 
-def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[MemoryPart, ...]]:
+def movable(program: Program, memory: Sequence[Group]) -> dict[str, tuple[MemoryPart, ...]]:
     """Allocation -> its bytes at mappings where a device may write them: the same parts are used to copy out and back.
+    Those of all chunks of a run go with the first of them.
 
     Raises ApplyError (HP440): no device may, or not all of them.
     """
-    places, reach = _places(program, memory)
-    return {name: _reached(name, mappings, reach) for name, mappings in places.items()}
+    if single := [group for group in memory if isinstance(group, str)]:
+        places, reach = _places(program, single)
+    moved: dict[str, tuple[MemoryPart, ...]] = {}
+    for group in memory:
+        if isinstance(group, str):
+            moved[group] = _reached(group, places[group], reach)
+        else:
+            moved[first_of(group)] = _parts_of(group)
+    return moved
+
+
+def _parts_of(run: MappingRun) -> tuple[MemoryPart, ...]:
+    """The bytes of chunks, in as many parts as their backups have."""
+    region, size = run.region, run.size
+    devices = [run.owner(chunk) for chunk in run.chunks[: len(run.memory.kinds)]]
+    if len({*devices}) == 1:
+        return (MemoryPart(region, run.offset, len(run.chunks) * size, devices[0]),)
+    places = zip(count(run.offset, size), cycle(devices), run.chunks)  # only so many chunks
+    return tuple([MemoryPart(region, at, size, device) for at, device, _ in places])
 
 
 def unmovable(program: Program, memory: Iterable[str]) -> set[str]:
@@ -58,9 +81,9 @@ def as_if_awake(machine: Machine, program: Program) -> Machine:
 def _bytes_asleep(program: Program) -> dict[int, int]:
     """Device -> bytes that it would need more if everything were awake."""
     bytes_by_device = dict.fromkeys(program.devices.values(), 0)
-    for step in program.sleeping:
+    for step, many in alike(program.sleeping):
         if isinstance(step, CreateAllocation):
-            bytes_by_device[step.device] += step.size
+            bytes_by_device[step.device] += many * step.size
     for device, size in away.bytes_away(program).items():
         bytes_by_device[device] += size
     return bytes_by_device
@@ -69,9 +92,12 @@ def _bytes_asleep(program: Program) -> dict[int, int]:
 def _places(program: Program, memory: Iterable[str]) -> tuple[dict[str, list[Resource]], Memory]:
     """The mappings of each allocation, and who reaches them once everything is unsealed."""
     opened = sealing.all_open(program)
-    reach = Memory(opened.resources, program.devices, machine=program.measured)
     places: dict[str, list[Resource]] = {name: [] for name in memory}
-    for resource in opened.resources:
+    resources = opened.outer
+    if not places.keys() <= {resource.memory for resource in resources}:
+        resources = opened.resources
+    reach = Memory(resources, program.devices, machine=program.measured)
+    for resource in resources:
         if resource.memory in places:
             places[resource.memory].append(resource)
     return places, reach
@@ -95,7 +121,7 @@ def moves_out(moved: Mapping[str, Sequence[MemoryPart]], new: Program) -> Iterat
     if moved:
         name, first = _called(new, moved), new.backups[next(iter(moved))]
         if first.to == HOST:
-            there = tuple((copy, part) for part, copy in _pairs(moved, new.backups))
+            there = tuple([(copy, part) for part, copy in _pairs(moved, new.backups)])
             yield Copy(name=name, origin=None, source="its device", pairs=there)
         else:
             places = [*_in_files(moved, new.backups)]
@@ -129,7 +155,7 @@ def digests(names: Container[str], program: Program, known: Container[str] | Non
     names: allocations. known: those of them whose checksum is stored; None: all.
     """
     groups: dict[tuple[str, bool], list[str]] = {}
-    for name, backup in program.backups.items():
+    for name, backup in Backups.of(program.backups).single.items():
         if name in names and backup.checked:
             groups.setdefault((backup.place, known is None or name in known), []).append(name)
     for (place, compares), names in groups.items():
@@ -146,12 +172,7 @@ def digests(names: Container[str], program: Program, known: Container[str] | Non
 
 def _called(program: Program, memory: Iterable[str]) -> str:
     """The name in messages of the allocations in one place."""
-    regions = {
-        resource.memory: resource.inside
-        for resource in program.resources
-        if resource.inside in program.regions and resource.memory
-    }
-    first, *more = dict.fromkeys(regions.get(allocation, allocation) for allocation in memory)
+    first, *more = dict.fromkeys(plan_name_of(program, allocation) for allocation in memory)
     return f"{first} and {len(more)} more" if more else first
 
 
@@ -160,8 +181,22 @@ def _pairs(
 ) -> list[tuple[MemoryPart, MemoryPart]]:
     """(part of the memory, part of its backup)."""
     pairs: list[tuple[MemoryPart, MemoryPart]] = []
+    of_runs = {memory_of(alike.run.region, alike.run.chunks.start): alike for alike in Backups.of(backups).of_runs}
     for name, parts in moved.items():
         backup, done = backups[name], 0
+        if len(parts) > 1 and name in of_runs:
+            copies = [
+                MemoryPart(place, at, part.size, CPU_ORDINAL)
+                for (place, at), part in zip(of_runs[name].places(), parts, strict=True)
+            ]
+            _join(pairs, parts[0], copies[0])
+            both = zip(parts[1:], copies[1:], strict=True)
+            if any(part.device == after.device for part, after in pairwise(parts[: len(of_runs[name].first) + 1])):
+                for part, copy in both:
+                    _join(pairs, part, copy)
+            else:
+                pairs += both
+            continue
         for part in parts:
             _join(pairs, part, MemoryPart(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
             done += part.size

@@ -17,7 +17,7 @@ from hipplan.kinds.lives import BUFFERS
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.runs import MappingRun, MemoryRun, Run, runs
+from hipplan.program.runs import MappingRun, MemoryRun, Run, plain, runs
 from hipplan.program.series import Parts, segments
 
 _COMPARED: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
@@ -128,8 +128,9 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
 
 def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     """The regions in the same range of addresses whose steps follow from the region and its devices."""
-    asleep = (step.name for step in (*old.sleeping, *new.sleeping))
-    differ = {_outer(name) for name in (*old.sealed, *new.sealed, *renewed, *asleep)}
+    differ = {outer_name(name) for name in (*old.sealed, *new.sealed, *renewed)}
+    for asleep in (old.sleeping, new.sleeping):
+        differ |= {outer_name(step.name) for step in plain(asleep)} | {run.region for _, run in runs(asleep)}
     for name in new.regions:
         if (
             name in old.regions
@@ -192,7 +193,7 @@ def _without(program: Program, names: Set[str], chunks: Mapping[str, Chunks]) ->
     stay: Parts[steps.Step] = Parts()
     for segment in segments(program.steps):
         if not isinstance(segment, Run):
-            stay.extend([step for step in segment if _outer(step.name) not in names])
+            stay.extend([step for step in segment if outer_name(step.name) not in names])
         elif segment.region in chunks and segment.chunks.start == 0:
             numbers = chunks[segment.region].numbers
             stay.extend([*segment[: segment.number_of(numbers.start)], *segment[segment.number_of(numbers.stop) :]])
@@ -202,6 +203,6 @@ def _without(program: Program, names: Set[str], chunks: Mapping[str, Chunks]) ->
     return replace(program, steps=stay.series(), regions=regions)
 
 
-def _outer(name: str) -> str:
+def outer_name(name: str) -> str:
     """The name of a region, from that of its memory or its mapping; any other name."""
     return name.partition("#")[0].partition("[")[0] or name  # that of hipplan's own memory begins with #

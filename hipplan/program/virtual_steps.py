@@ -131,7 +131,7 @@ class VirtualMemory:
 
     def _reservation(self, reservation: ResolvedReservation) -> None:
         placed, step = self._placed(reservation)
-        end = max((at + size for _, at, size in placed), default=0)
+        end = max([at + size for _, at, size in placed], default=0)
         size = self._reserve(reservation, end, step)
         ranges.check_range(self._plan, reservation, placed, size, step, self._findings)
         self._map(reservation.name, placed)

@@ -7,9 +7,10 @@ written, with the place of each step in its plan.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -45,18 +46,58 @@ _STEPS = (
 
 def write(program: Program) -> str:
     """The program as text for read()."""
+    return _written(program, placed=True)
+
+
+def _written(program: Program, *, placed: bool) -> str:
+    """placed: with the place in the plan of each step that is awake."""
     data = {_WRITTEN_AS.get(field_.name, field_.name): getattr(program, field_.name) for field_ in fields(program)}
-    data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
+    plain = _PlainSteps()
+    data |= {of: plain.of(data[of], placed=placed or of != "steps") for of in _OF_STEPS}
     written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
+
+
+class _PlainSteps:
+    """What JSON has for steps. Thousands share their place in the plan, and rights: these are made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any]] = {}
+        """The id of a value -> the value, and what JSON has for it."""
+
+    def of(self, some_steps: Iterable[steps.Step], *, placed: bool) -> Iterator[dict[str, Any]]:
+        """placed: with their place in the plan."""
+        known, make = self._known, self._made
+        for step in some_steps:
+            kind: Any = type(step)
+            names, get_values = _fields_of(kind)
+            made = [
+                value if type(value) in _AS_IT_IS else known[id(value)][1] if id(value) in known else make(value)
+                for value in get_values(step)
+            ]
+            plain = {"step": kind.__name__, **dict(zip(names, made, strict=True))}
+            yield plain if placed else {**plain, "origin": None}
+
+    def _made(self, value: Any) -> Any:
+        self._known[id(value)] = value, _plain(value)
+        return self._known[id(value)][1]
+
+
+_AS_IT_IS = frozenset({str, int, bool, type(None)})
+
+
+@cache
+def _fields_of(kind: type[steps.Step]) -> tuple[tuple[str, ...], Callable[[steps.Step], tuple[Any, ...]]]:
+    """The names of a step's fields, and what gets their values."""
+    names = tuple(field_.name for field_ in fields(kind))
+    return names, attrgetter(*names)
 
 
 def digest(program: Program) -> str:
     """sha256 of what the program makes: equal for equal driver calls, wherever the plan is and whatever else is on the
     machine."""
-    making = tuple(replace(step, origin=None) for step in program.steps)
-    bare = replace(program, name="", source="", machine="", selectors={}, measured=None, warnings=(), steps=making)
-    return hashlib.sha256(write(bare).encode()).hexdigest()
+    bare = replace(program, name="", source="", machine="", selectors={}, measured=None, warnings=())
+    return hashlib.sha256(_written(bare, placed=False).encode()).hexdigest()
 
 
 def read(text: str | bytes) -> Program:
@@ -134,7 +175,7 @@ def _plain(value: Any) -> Any:
         return value.model_dump(mode="json", exclude_none=True)
     if is_dataclass(value):
         return {field_.name: _plain(getattr(value, field_.name)) for field_ in fields(value)}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)

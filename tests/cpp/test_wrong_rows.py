@@ -252,6 +252,11 @@ MAPPING_RUN: row.Row = ("map and set access", "hot", 4, 0, 3, 3, 0, 0, MIB, (row
 """Slot, first number, count; the slot of the range, offset, the first slot of memory, size."""
 
 
+COLUMN: row.Row = ("hot", 4, 0, 3, 7, 0, (row.RW,))
+"""The mappings of chunks that go: slot, first number, count; the slot of the range, the first slot of memory."""
+UNMAP_RUN: row.Row = ("unmap chunks", (COLUMN,))
+
+
 def with_field(run: row.Row, place: int, value: Any) -> row.Row:
     return (*run[:place], value, *run[place + 1 :])
 
@@ -278,6 +283,29 @@ def test_a_run_with_a_slot_or_number_that_it_cannot_have_is_refused(
     (place, value), = wrong.items()  # fmt: skip
     with pytest.raises(ValueError, match=why):
         _core.Rows([with_field(run, place, value)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ((), "no run goes"),
+        ((with_field(COLUMN, 1, -1),), "a run has slots"),
+        ((with_field(COLUMN, 4, -1),), "a run has slots"),
+        ((with_field(COLUMN, 5, -1),), "a run has slots"),
+        ((with_field(COLUMN, 2, 2**64 - 2),), "a run has a number that is too large"),
+        ((with_field(COLUMN, 3, 2**63),), "more than memory can hold"),
+        ((COLUMN, with_field(COLUMN, 3, 2)), "runs that go together are of equal length"),
+        ((with_field(COLUMN, 6, ()),), "mappings that go have rights"),
+        (((*COLUMN, 1),), "a row is too long"),
+        ((COLUMN[:-1],), "a row ends too early"),
+        ("hot", "is a tuple"),
+    ],
+)
+def test_mappings_that_go_as_a_run_that_cannot_be_are_refused(columns: Any, why: str) -> None:
+    assert len(_core.Rows([UNMAP_RUN])) == 3
+    assert len(_core.Rows([("unmap chunks", (COLUMN, with_field(COLUMN, 0, "cold")))])) == 6
+    with pytest.raises(ValueError, match=why):
+        _core.Rows([("unmap chunks", columns)])
 
 
 def test_runs_that_are_too_many_together_are_refused_before_anything_is_reserved() -> None:

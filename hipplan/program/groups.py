@@ -1,0 +1,127 @@
+"""The memory that a name means: single allocations, and the memory of alike chunks together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
+from typing import TypeAlias
+
+from hipplan.program import steps
+from hipplan.program.program import Program
+from hipplan.program.runs import MappingRun, MemoryRun, Run
+from hipplan.program.series import Parts, Series, segments
+
+Group: TypeAlias = str | MappingRun
+"""An allocation; or the mappings of alike chunks, for their memory, which a device may write there."""
+
+Units = Mapping[str, Sequence[Group]]
+"""A name that the caller passed -> its allocations."""
+
+
+def members(units: Units) -> Iterator[str]:
+    """All of their allocations."""
+    return chain.from_iterable(members_of(group) for groups in units.values() for group in groups)
+
+
+def members_of(group: Group) -> Iterable[str]:
+    """The allocations of a group."""
+    return (group,) if isinstance(group, str) else map(group.memory.name_of, group.chunks)
+
+
+def first_of(group: Group) -> str:
+    """The first allocation of a group."""
+    return group if isinstance(group, str) else group.memory.name_of(group.chunks.start)
+
+
+def by_first(groups: Iterable[Group]) -> dict[str, Group]:
+    """The groups by their first allocations."""
+    return {group if isinstance(group, str) else first_of(group): group for group in groups}
+
+
+def one_by_one(units: Units) -> Units:
+    """The same without groups of several allocations."""
+    return {name: [*chain.from_iterable(map(members_of, groups))] for name, groups in units.items()}
+
+
+def groups_in(program: Program, region: str) -> list[Group]:
+    """The memory of a region, where some of it is in runs; else nothing."""
+    there = [part for some_steps in (program.steps, program.sleeping) for part in segments(some_steps)]
+    if not any(isinstance(part, MemoryRun) and part.region == region for part in there):
+        return []
+    near = (part for part in there if not isinstance(part, Run) or part.region == region)
+    return [group for group in _groups(near) if first_of(group).startswith(f"{region}#")]
+
+
+def groups_asleep(program: Program) -> list[Group]:
+    """The memory that sleeps."""
+    return _groups(segments(program.sleeping))
+
+
+def _groups(parts: Iterable[Sequence[steps.Step]]) -> list[Group]:
+    there = [*parts]
+    mapped = {(part.region, part.chunks): part for part in there if isinstance(part, MappingRun)}
+    groups: list[Group] = []
+    for part in there:
+        if isinstance(part, MemoryRun):
+            run = mapped.get((part.region, part.chunks))
+            groups += [run] if run is not None and _is_writable(run, part) else map(part.name_of, part.chunks)
+        elif not isinstance(part, Run):
+            groups += [step.name for step in part if step.makes == "allocation"]
+    return groups
+
+
+def _is_writable(run: MappingRun, memory: MemoryRun) -> bool:
+    """Whether devices have the memory of these mappings, and each may write its own."""
+    few = run.chunks[: max(len(memory.kinds), len(run.rights))]
+    on_devices = all(is_on_device(kind) for kind in memory.kinds)
+    return (
+        on_devices
+        and run.memory.same_as(memory)
+        and all((run.owner(chunk), "rw") in run.access(chunk).rights for chunk in few)
+    )
+
+
+def is_on_device(step: steps.Step | None) -> bool:
+    """Whether a step makes memory on a device."""
+    return isinstance(step, steps.CreateAllocation) and step.location == "device"
+
+
+def about_memory(candidates: Iterable[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:
+    """Whether one of these steps makes one of these allocations, maps it, or sets the rights of such a mapping."""
+    mapped = {step.name for step in candidates if isinstance(step, steps.Map) and step.allocation in memory}
+
+    def is_about(step: steps.Step) -> bool:
+        if isinstance(step, (steps.Map, steps.SetAccess)):
+            return step.name in mapped
+        return step.makes == "allocation" and step.name in memory
+
+    return is_about
+
+
+def parted(some_steps: Sequence[steps.Step], groups: Iterable[Group]) -> tuple[Series[steps.Step], Series[steps.Step]]:
+    """The steps without those about these groups, and those about them: that make the memory, map it, and give rights
+    on it. They stay in their order."""
+    groups = [*groups]
+    names = {group for group in groups if isinstance(group, str)}
+    whole = {(group.region, group.chunks) for group in groups if isinstance(group, MappingRun)}
+    regions = {name.partition("#")[0] for name in names}
+    rest: Parts[steps.Step] = Parts()
+    about: Parts[steps.Step] = Parts()
+    near: list[tuple[bool, Sequence[steps.Step]]] = []
+    for part in segments(some_steps):
+        if isinstance(part, Run):
+            is_whole = (part.region, part.chunks) in whole
+            near.append((not is_whole and part.region in regions, part))
+        else:
+            near.append((bool(names), part))
+    is_about = about_memory(chain.from_iterable(part for is_near, part in near if is_near), names)
+    for is_near, part in near:
+        if is_near:
+            goes = [is_about(step) for step in part]
+            about.extend(compress(part, goes))
+            rest.extend([step for step, go in zip(part, goes, strict=True) if not go])
+        elif isinstance(part, Run) and (part.region, part.chunks) in whole:
+            about.extend(part)
+        else:
+            rest.extend(part)
+    return rest.series(), about.series()

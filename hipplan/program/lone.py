@@ -1,0 +1,91 @@
+"""Runs that only one of two programs has: a change need not look at their chunks one by one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from itertools import chain
+from operator import is_not
+from typing import NamedTuple, cast
+
+from hipplan.program.program import Program
+from hipplan.program.runs import MappingRun, Run, plain, runs
+from hipplan.program.series import Parts, Series, segments
+from hipplan.program.steps import Map, Step
+from hipplan.program.upward import upward
+
+
+class Lone(NamedTuple):
+    """Runs of regions that have no chunk in the other program."""
+
+    old: Sequence[Run] = ()
+    new: Sequence[Run] = ()
+
+
+def lone(old: Program, new: Program) -> Lone:
+    """Those of the old program, and those of the new one. Mappings of a region of the new one are in the order of
+    addresses."""
+    before, after = _regions(old), _regions(new)
+    gone = before - after - _written_out(new, before - after)
+    come = after - before - _written_out(old, after - before)
+    come = {region for region in come if _is_upward(new, region)}
+    return Lone(_of(old, gone), _of(new, come))
+
+
+def _regions(program: Program) -> set[str]:
+    return {run.region for _, run in runs(program.steps)}
+
+
+def _of(program: Program, regions: Set[str]) -> tuple[Run, ...]:
+    return tuple(run for _, run in runs(program.steps) if run.region in regions) if regions else ()
+
+
+def _written_out(program: Program, regions: Set[str]) -> set[str]:
+    """Those of the regions of which a program has steps that are written out."""
+    if not regions:
+        return set()
+    made = [step for step in plain(program.steps) if step.makes in ("allocation", "mapping")]
+    places = (step.reservation for step in made if isinstance(step, Map))
+    return {*chain((step.name.partition("#")[0] for step in made), places)} & regions
+
+
+def _is_upward(program: Program, region: str) -> bool:
+    """Whether a program maps the chunks of a region one after the other."""
+    end = 0
+    for start, size in _mapped(program, region):
+        if start < end:
+            return False
+        end = start + size
+    return True
+
+
+def _mapped(program: Program, region: str) -> Iterator[tuple[int, int]]:
+    """(offset, bytes) of each mapping of a region that is in no run, and of each run, in the order of the steps."""
+    for segment in segments(program.steps):
+        if isinstance(segment, MappingRun):
+            if segment.region == region:
+                yield segment.offset, len(segment.chunks) * segment.size
+        elif not isinstance(segment, Run):
+            mapped = (step for step in segment if isinstance(step, Map) and step.reservation == region)
+            yield from ((step.offset, step.size) for step in mapped)
+
+
+def besides(some_steps: Sequence[Step], left_out: Sequence[Run]) -> Sequence[Step]:
+    """The steps that are in none of these runs, which are of this very sequence."""
+    if not left_out:
+        return some_steps
+    apart = {id(run) for run in left_out}
+    return [*chain.from_iterable(segment for segment in segments(some_steps) if id(segment) not in apart)]
+
+
+def upward_with(made: Sequence[Step | Run], ranges: Set[object], apart: Sequence[Run]) -> Series[Step]:
+    """upward() for steps and these runs of them, whose mappings are in the order of addresses already."""
+    if not apart:
+        return Series(upward(cast("Sequence[Step]", made), ranges))
+    single = [step for step in made if not isinstance(step, Run)]
+    in_order = upward(single, ranges)
+    if any(map(is_not, in_order, single)):
+        return Series(upward(chain.from_iterable(step if isinstance(step, Run) else [step] for step in made), ranges))
+    parts: Parts[Step] = Parts()
+    for step in made:
+        parts.extend(step if isinstance(step, Run) else [step])
+    return parts.series()

@@ -1,0 +1,59 @@
+"""What a program makes, object by object, and when two steps make the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+
+from hipplan.program import steps
+from hipplan.program.change import Key, key_of
+from hipplan.program.steps import Rights
+
+
+class Things:
+    """Steps of a program, by the object that they make or alter."""
+
+    def __init__(self, some_steps: Iterable[steps.Step]) -> None:
+        self.made: dict[Key, steps.Step] = {}
+        self.of: dict[str, Key] = {}
+        self.rights: dict[str, Rights] = {}
+        self.together: set[str] = set()
+        """Mappings that get their rights in one call for the whole range."""
+        self.more: dict[str, list[steps.Step]] = {}
+        """Managed buffer -> its steps after the one that makes it."""
+        for step in some_steps:
+            key = key_of(step)
+            if key is not None:
+                self.made[key] = step
+                self.of[step.name] = key
+            elif isinstance(step, steps.SetAccess):
+                self.rights[step.name] = step.rights
+                if step.together:
+                    self.together.add(step.name)
+            else:
+                self.more.setdefault(step.name, []).append(step)
+
+    def steps_of(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
+        """The steps of one kind about a buffer."""
+        return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
+
+
+def alike(first: steps.Step, second: steps.Step) -> bool:
+    """Whether two steps are equal except for their name and their place in the plan."""
+    if type(first) is not type(second):
+        return False
+    return all(getattr(first, name) == getattr(second, name) for name in _compared(type(first)))
+
+
+def all_alike(first: Sequence[steps.Step], second: Sequence[steps.Step]) -> bool:
+    return len(first) == len(second) and all(map(alike, first, second))
+
+
+_NOT_COMPARED = ("name", "origin", "asked")
+_compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
+
+
+def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
+    if kind not in _compared_fields:
+        _compared_fields[kind] = tuple(field_.name for field_ in fields(kind) if field_.name not in _NOT_COMPARED)
+    return _compared_fields[kind]

@@ -1,0 +1,131 @@
+"""A region in runs falls asleep and wakes as one: Python calls do not depend on the number of its chunks. Work is
+counted in calls, which no busy machine changes."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import hipplan
+from tests.conftest import Simulator
+from tests.faults.harness import as_release
+from tests.layout.test_runs_or_written_out import RELEASES
+from tests.machines.test_releases import RELEASES as QUIRKS
+from tests.python_calls import CHUNK, calls_of
+
+CALLS_OF_CHUNKS_MAX = 20
+"""Python calls that more chunks may add: native code comes back to Python now and then."""
+CALLS_OF_PIECE_MAX = 12
+"""Python calls that each chunk of an interleaved region adds: its bytes are a copy of their own."""
+
+FEW = 50
+MANY = {"host": 150, "drop": 1050}
+"""Copies of bytes take real memory, twice."""
+
+Act = Callable[[hipplan.Layout], Any]
+
+SPREADS: dict[str, dict[str, Any]] = {
+    "on one device": {"device": "gpu.0"},
+    "in blocks": {"devices": ["gpu.*"], "spread": "blocks"},
+    "interleaved": {"devices": ["gpu.*"], "spread": "interleave"},
+}
+NAMES: dict[str, Any] = {"all": None, "by name": "cache", "beside one that sleeps": "cache"}
+
+
+def applied(spread: str, count: int) -> hipplan.Layout:
+    region = {"size": count * CHUNK, "chunk": CHUNK, **SPREADS[spread]}
+    other = {"device": "gpu.1", "size": 40 * CHUNK, "chunk": CHUNK}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region, "other": other}}
+    return hipplan.apply(plan, runtime="sim", answer=False)
+
+
+def costs(spread: str, count: int, to: str, which: str) -> tuple[int, int]:
+    """Python calls of a sleep and of a wake. The layout has slept before: nothing is found out for the first time."""
+    names = {} if NAMES[which] is None else {"names": NAMES[which]}
+    with applied(spread, count) as layout:
+        layout.sleep(to=to)
+        layout.wake()
+        if "beside" in which:
+            layout.sleep("other", to=to)
+        asleep = calls_of(lambda: layout.sleep(to=to, **names)).python
+        awake = calls_of(lambda: layout.wake(**names)).python
+        layout.wake()
+        assert layout.drift() == []
+    return asleep, awake
+
+
+@pytest.mark.parametrize("which", NAMES)
+@pytest.mark.parametrize("to", ["host", "drop"])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_sleep_and_wake_make_no_calls_for_a_chunk(spread: str, to: str, which: str, sim: Simulator) -> None:
+    costs(spread, FEW, to, which)  # pays for what is imported
+    few, many = costs(spread, FEW, to, which), costs(spread, MANY[to], to, which)
+    is_in_pieces = spread == "interleaved" and to == "host"
+    most = (MANY[to] - FEW) * CALLS_OF_PIECE_MAX if is_in_pieces else CALLS_OF_CHUNKS_MAX
+    assert max(more - less for less, more in zip(few, many, strict=True)) <= most
+
+
+def test_a_chunk_that_was_added_does_not_make_the_others_dearer(sim: Simulator) -> None:
+    counts = []
+    for count in (FEW, FEW, MANY["host"]):
+        region = {"device": "gpu.0", "size": count * CHUNK, "chunk": CHUNK, "reserve": (count + 8) * CHUNK}
+        with hipplan.apply({"hipplan": 1, "regions": {"cache": region}}, runtime="sim", answer=False) as layout:
+            layout.grow("cache", by=CHUNK)
+            layout.sleep()
+            layout.wake()
+            counts.append(calls_of(lambda layout=layout: (layout.sleep(), layout.wake())).python)
+            assert layout.drift() == []
+    assert counts[2] - counts[1] <= 2 * CALLS_OF_CHUNKS_MAX
+
+
+def times_called(act: Callable[[], Any], function: str) -> int:
+    """How often a function of this name is called."""
+    names: Counter[str] = Counter()
+    before = sys.getprofile()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            names[frame.f_code.co_name] += 1
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return names[function]
+
+
+IN_PIECES = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {"a": {"device": "gpu.0", "size": "4MiB"}, "b": {"device": "gpu.0", "size": "2MiB"}},
+    "reservations": {
+        "r": {
+            "size": "16MiB",
+            "mappings": [{"allocation": "a"}, {"allocation": "b", "access": {"gpu.0": "rw", "gpu.1": "r"}}],
+        }
+    },
+}
+
+
+def test_a_layout_in_pieces_is_lowered_once_for_each_change(sim: Simulator) -> None:
+    release = "7.2"
+    other = {**IN_PIECES, "buffers": {"c": {"kind": "device", "device": "gpu.0", "size": "64KiB"}}}
+    plan = hipplan.load(other)
+    acts: dict[str, Act] = {
+        "update": lambda layout: layout.update(plan),
+        "sleep": lambda layout: layout.sleep("r", to="drop"),
+    }
+    made = {}
+    with (
+        as_release(sim, RELEASES[release], *QUIRKS[release].split()),
+        hipplan.apply(IN_PIECES, runtime="sim", answer=False) as layout,
+    ):
+        for name, act in acts.items():
+            made[name] = times_called(lambda act=act: act(layout), "_in_pieces")
+    assert made == {"update": 1, "sleep": 2}  # a sleep also finds out whether it can be woken
