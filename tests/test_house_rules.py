@@ -69,6 +69,13 @@ def imports(path: Path) -> set[str]:
     return collected
 
 
+def test_each_file_of_program_is_described() -> None:
+    section = (ROOT / "ARCHITECTURE.md").read_text().split("### The files of `program`")[1].split("\n## ")[0]
+    described = re.findall(r"`(\w+)`", section)
+    files = {path.stem for path in (ROOT / "hipplan" / "program").glob("*.py")} - {"__init__"}
+    refuse(sorted(files - {*described}), "ARCHITECTURE.md says what each file of program is about")
+
+
 def test_a_room_imports_only_from_rooms_above_it() -> None:
     order, allowed = rooms(), may_touch_core()
     files = [path for path in PYTHON if room(path) not in ("", "__main__")]

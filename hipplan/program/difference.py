@@ -19,6 +19,7 @@ from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer
 from hipplan.notebooks import InNotebooks
 from hipplan.program import sealing, steps
 from hipplan.program.alterations import ChangeAccess, TakeOut
+from hipplan.program.by_object import StepsByObject, alike, all_alike
 from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
@@ -29,7 +30,6 @@ from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Rights
 from hipplan.program.taken_out import downward
-from hipplan.program.things import Things, alike, all_alike
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
 
@@ -205,7 +205,8 @@ class _Comparison:
     def __init__(self, old: Program, new: Program, renewed: Set[str], apart: Lone = Lone()) -> None:  # noqa: B008
         """apart: runs that are not compared, because only one of the programs has anything like them."""
         self.old, self.new, self.apart = old, new, apart
-        self.before, self.after = Things(besides(old.steps, apart.old)), Things(besides(new.steps, apart.new))
+        self.before = StepsByObject(besides(old.steps, apart.old))
+        self.after = StepsByObject(besides(new.steps, apart.new))
         self.kept: set[Key] = set()
         late = []
         for key, step in self.after.made.items():

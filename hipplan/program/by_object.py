@@ -10,7 +10,7 @@ from hipplan.program.change import Key, key_of
 from hipplan.program.steps import Rights
 
 
-class Things:
+class StepsByObject:
     """Steps of a program, by the object that they make or alter."""
 
     def __init__(self, some_steps: Iterable[steps.Step]) -> None:
