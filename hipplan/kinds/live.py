@@ -78,5 +78,5 @@ class Buffer(Step):
 
 
 def flags_of(spec: object, *flags: str) -> tuple[str, ...]:
-    """Those of the flags that are set in a model."""
+    """Returns the flags that are set in a model."""
     return tuple(flag for flag in flags if getattr(spec, flag))

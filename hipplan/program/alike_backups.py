@@ -15,7 +15,7 @@ class AlikeBackups:
 
     run: MemoryRun
     first: tuple[Backup, ...]
-    """Of the first chunks, one of each kind."""
+    """The backups of the first chunks, one of each kind."""
     steps: tuple[int, ...]
     """From a chunk of each kind to the next one of that kind, in bytes."""
 
@@ -60,7 +60,7 @@ class Backups(ByName[Backup]):
         return _made({**self.single, **written_out, **single}, (*stay, *of_runs))
 
     def without(self, names: Container[str]) -> Mapping[str, Backup]:
-        """Those of other memory. names: of the first chunk for all of a run."""
+        """Returns the backups of other memory. names: that of its first chunk stands for all of a run."""
         of_runs = [alike for alike in self.of_runs if alike.run.name_of(alike.run.chunks.start) not in names]
         return _made({name: backup for name, backup in self.single.items() if name not in names}, of_runs)
 

@@ -18,5 +18,5 @@ class Buffers(Making):
         return (steps.AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
     def steps_of(self, buffer: ResolvedBuffer) -> Iterable[steps.Step]:
-        """Those of one buffer."""
+        """The steps of one buffer."""
         return BUFFERS[buffer.spec.kind].steps_of(buffer, self)

@@ -53,7 +53,7 @@ class Fill(Step):
     call = "hipMemsetAsync"
     parts: tuple[MemoryPart, ...]
     value: str
-    """As the plan says it."""
+    """The value, as the plan says it."""
     pattern: str
     """One element's bytes, in hexadecimal digits."""
 
@@ -84,7 +84,7 @@ class Taken:
     """(offset in the file's data, destination)."""
     origin: Span | None = None
     sums: tuple[int | None, ...] = ()
-    """Of a backup: as Save.sums, for each piece. The checksums are compared with the stored ones."""
+    """For each piece of a backup what Save.sums is. The checksums are compared with the stored ones."""
 
 
 @step_data
@@ -125,8 +125,8 @@ class Save(Step):
     private: bool = False
     """The file is a backup: only this user may open it."""
     sums: tuple[int | None, ...] = ()
-    """Of a backup: for each part, where in the file the bytes of its allocation begin, which have a checksum; None:
-    they have none."""
+    """For each part of a backup, where in the file the bytes of its allocation begin, which have a checksum; None: they
+    have none."""
 
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"

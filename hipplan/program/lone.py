@@ -22,7 +22,7 @@ class Lone(NamedTuple):
 
 
 def lone(old: Program, new: Program) -> Lone:
-    """Those of the old program, and those of the new one. Mappings of a region of the new one are in the order of
+    """Finds the runs that only one program has, in each. In the new one, mappings of a region are in the order of
     addresses."""
     before, after = _regions(old), _regions(new)
     gone = before - after - _written_out(new, before - after)
@@ -40,7 +40,7 @@ def _of(program: Program, regions: Set[str]) -> tuple[Run, ...]:
 
 
 def _written_out(program: Program, regions: Set[str]) -> set[str]:
-    """Those of the regions of which a program has steps that are written out."""
+    """Returns the regions of which a program has steps that are written out."""
     if not regions:
         return set()
     made = [step for step in plain(program.steps) if step.makes in ("allocation", "mapping")]

@@ -165,7 +165,7 @@ class Series(Sequence[Item]):
         return Series, (tuple(self),)
 
     def _between(self, first: int, end: int) -> tuple[Item, ...]:
-        """Those with the numbers from `first` on, before `end`, without a look at others."""
+        """Returns the items with the numbers from `first` on, before `end`, without a look at others."""
         items: list[Item] = []
         start = 0
         for part, counted in self._parts:

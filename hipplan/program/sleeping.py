@@ -98,7 +98,7 @@ def falls_asleep(
 
 
 def _awake(program: Program, groups: Sequence[Group]) -> list[Group]:
-    """Those of them that do not sleep: by themselves, where some have kept copies of their own."""
+    """Returns the groups that do not sleep: by themselves, where some have kept copies of their own."""
     awake = {first: group for first, group in by_first(groups).items() if first in program.makers}
     if not awake.keys().isdisjoint(program.backups):
         return [*chain.from_iterable(map(members_of, awake.values()))]

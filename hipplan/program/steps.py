@@ -182,7 +182,7 @@ class Map(Step):
 class SetAccess(Step):
     call = "hipMemSetAccess"
     rights: Rights
-    """Of the devices that get access to the whole mapping."""
+    """The devices that get access to the whole mapping, and what they may do."""
     together: bool = False
     """The call covers everything mapped in the reservation so far, which has the same rights. Lowering decides that."""
 

@@ -76,7 +76,7 @@ def downward(mappings: Sequence[Map | MappingRun], take_out: Callable[[Map], Tak
 
 
 def _within(mapped: MappingRun, start: int, end: int) -> MappingRun | None:
-    """Those of its mappings whose offsets are from `start` on, before `end`; None if there is none."""
+    """Returns its mappings whose offsets are from `start` on, before `end`; None if there is none."""
     first, last = (max(0, -((mapped.offset - bound) // mapped.size)) for bound in (start, end))
     last = min(last, len(mapped.chunks))
     return mapped.between(first, last) if first < last else None

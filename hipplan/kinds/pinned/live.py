@@ -33,7 +33,7 @@ class CreatePinnedBuffer(Buffer):
     why_not_held = "the driver frees pinned memory when its process ends"
 
     flags: tuple[str, ...] = ()
-    """Those of hipHostMalloc."""
+    """The flags of hipHostMalloc."""
     numa_node: int = -1
     """The preferred node for the memory; -1: the runtime chooses."""
     near: bool = False

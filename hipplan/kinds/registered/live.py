@@ -31,7 +31,7 @@ class RegisterBuffer(Buffer):
     why_not_held = "registered memory belongs to one process"
 
     flags: tuple[str, ...] = ()
-    """Those of hipHostRegister."""
+    """The flags of hipHostRegister."""
     file: str = ""
     """Path of the file to map; else `bind`, else fresh memory."""
     bind: str = ""
