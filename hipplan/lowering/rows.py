@@ -187,7 +187,7 @@ class ChangeRows:
         self._old = old
         self._of_old: dict[str, int] = {}
         self._of_old_runs: list[tuple[int, int, int]] = []
-        """As in `kept`."""
+        """Consecutive old objects, as `kept` has them."""
 
     @property
     def extra(self) -> int:

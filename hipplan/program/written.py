@@ -112,8 +112,8 @@ def read(text: str | bytes) -> Program:
             of: tuple(map(_read_step, data.pop(of))) for of in _OF_STEPS if of in data or of == "steps"
         }
         types = get_type_hints(Program)
-        data |= {name: data.pop(written) for name, written in _WRITTEN_AS.items() if written in data}
-        program = Program(**made, **{name: _read(types[name], value) for name, value in data.items()})
+        named = {_WRITTEN_AS.get(name, name): name for name in types}
+        program = Program(**made, **{named[key]: _read(types[named[key]], value) for key, value in data.items()})
         woken = (*program.making, *program.sleeping)
         _require_objects(woken)
         mapped = {resource.name for resource in program.resources if resource.memory}

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hipplan import _core
@@ -23,10 +24,13 @@ from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import Simulator, keys_of
+from tests.faults.harness import as_release
 from tests.faults.test_changes import become
 from tests.layout.native_pool import Allocator
 
 MIB = 2**20
+RESERVED_MIN = 16 * MIB
+"""Shorter ranges without rights are the C library's."""
 Plan = dict[str, Any]
 Act = Callable[[Layout], Any]
 """What is done with a live layout."""
@@ -192,10 +196,14 @@ class Refusals:
         """act: gives the layout that there is behind it. end: comes before it is closed, and says what is wrong."""
         for _ in range(2):  # what is made once for the process
             self._once(0, begin, act, end)
+        reserved = _reserved_bytes()
         nth, refused = 0, -1
         while self.refused > refused:
             nth, refused = nth + 1, self.refused
             self._once(nth, begin, act, end)
+            if (lost := _reserved_bytes() - reserved) > 0:
+                self.wrong.append(f"{nth}: {lost:,} bytes of addresses are lost")
+                return
 
     def _once(
         self, nth: int, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe], end: Callable[[Layout], str]
@@ -245,6 +253,13 @@ class Refusals:
             return set()
         undone = getattr(error, "undone", None)
         return (set() if undone is None else keys_of(undone.failures)) | self._reported(error.__cause__)
+
+
+def _reserved_bytes() -> int:
+    """Addresses of this process without memory, in ranges as long as the simulator's."""
+    lines = [line.split()[:2] for line in Path("/proc/self/maps").read_text().splitlines()]
+    ranges = [[int(end, 16) for end in place.split("-")] for place, rights in lines if rights == "---p"]
+    return sum(end - start for start, end in ranges if end - start >= RESERVED_MIN)
 
 
 def sweep_plan(sim: Simulator, plan: Plan, bind: dict[str, Any]) -> Refusals:
@@ -333,6 +348,9 @@ def main() -> None:
     collected = {what: sweep_plan(sim, plan, bind) for what, plan in PLANS.items()}
     collected |= {what: sweep_change(sim, *change) for what, change in CHANGES.items()}
     collected |= {what: sweep_pools(sim, *change) for what, change in POOL_CHANGES.items()}
+    shared.close()
+    with as_release(sim, "7.2.53211", "free_blocks_first"):  # addresses as CUDA chooses them
+        collected["a wanted address, as on CUDA"] = sweep_plan(sim, FULL, {})
     for what, refusals in collected.items():
         print(json.dumps({"what": what, "refused": refusals.refused, "wrong": refusals.wrong}))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hipplan
+from hipplan.errors import PlanError
 from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine
 from hipplan.program.written import read, write
@@ -42,3 +43,5 @@ def test_a_field_keeps_the_name_that_version_1_gave_it() -> None:
     assert '"ranges_told": true' in text
     assert read(text) == program
     assert not read(text.replace('"ranges_told": true', '"ranges_told": false')).reads_advice
+    with pytest.raises(PlanError, match="HP028"):
+        read(text.replace('"ranges_told"', '"reads_advice"'))

@@ -25,7 +25,6 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   writing m;
   if (size > largest_allocation(*m, device)) return hipErrorOutOfMemory;
   const auto bytes = page_ceiling(size);
-  if (bytes > m->free_bytes(device)) return hipErrorOutOfMemory;
   auto counted = m->charged(device, bytes);
   block fresh;
   fresh.kind = block_kind::device;
