@@ -113,6 +113,7 @@ class SaveTask(Task):
     def __init__(self, current: Generation, options: Sequence[str]) -> None:
         """Raises OSError."""
         self._current = current
+        current.wait_until_freed()
         self._backup = SavedBytes(HOST, current.size)
         self.command_line = current.command_line.with_options(options)
         self.request = {"task": SAVE, "program": current.description["program"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -121,3 +122,22 @@ def test_a_backup_is_freed_with_and_without_threads(threads: bool, monkeypatch: 
     assert descriptors() == before + 16
     backup.close()
     assert descriptors() == before
+
+
+def test_a_backup_is_freed_behind_the_caller_and_close_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    backup, before = SavedBytes("host", 1 << 30), descriptors()
+    goes_on = threading.Event()
+    close = os.close
+
+    def close_later(descriptor: int) -> None:
+        assert goes_on.wait(60)
+        close(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", close_later)
+        backup.begin_to_free()
+    assert descriptors() == before
+    threading.Timer(0.01, goes_on.set).start()
+    backup.close()
+    assert descriptors() == before - 16
+    backup.close()
