@@ -57,7 +57,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_every_benchmark_is_run_here() -> None:
-    elsewhere = {"common", "gather", "pools", "reader", "saver"}
+    elsewhere = {"common", "gather", "model", "pools", "reader", "saver"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - elsewhere == set(SMALL)
 
 
@@ -79,6 +79,7 @@ def test_it_runs(name: str, compiler: dict[str, str], tmp_path: Path) -> None:
         (("apply", "--runtime", "sim", "--counts", "x"), 2, "--counts: invalid"),
         (("apply", "--runtime", "sim", "--json", "no/such/file"), 2, "there is no folder no/such"),
         (("gather", "--runtime", "sim"), 0, "not measured: "),
+        (("model", "--runtime", "sim"), 0, "not measured: "),
         (("pools",), 0, "not measured: "),
         (("llama", "--runtime", "sim", "--ranks", "1"), 0, "not measured: the devices are too small"),
     ],
