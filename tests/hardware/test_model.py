@@ -6,11 +6,12 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import hipplan
 from tests.conftest import ROOT, not_under_tsan
@@ -22,6 +23,8 @@ pytestmark = not_under_tsan
 
 STEPS = 32
 """Tokens that are generated."""
+CACHED = 64
+"""Tokens that the static cache has room for."""
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +157,84 @@ def test_a_model_is_loaded_into_a_pool_by_all_threads(
         del model, tensors
         gc.collect()
         gpu_torch._C._cuda_clearCublasWorkspaces()  # made inside, too
+
+
+def greedy(torch: Any, model: Any, cache: Any, replays: bool, between: Callable[[int], None] = lambda _: None) -> Any:
+    """Tokens that a model generates one by one into a static cache: each step is a call, or a replay of one capture.
+
+    between: called with the number of each step before it.
+    """
+    token = torch.tensor([[11]], device="cuda:0")
+    position = torch.zeros(1, 1, dtype=torch.long, device="cuda:0")
+    slots = torch.arange(CACHED, device="cuda:0")
+
+    def step() -> None:
+        seen = (slots <= position).view(1, 1, 1, CACHED)
+        given = {"attention_mask": seen, "position_ids": position, "past_key_values": cache, "use_cache": True}
+        token.copy_(model(token, **given).logits[:, -1].argmax(-1, keepdim=True))
+        position.add_(1)
+
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):  # cuBLAS makes its workspaces outside of the capture
+            for _ in range(2):
+                step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        if replays:
+            with torch.cuda.graph(graph):
+                step()
+        cache.reset()
+        token.fill_(11)
+        position.zero_()
+        tokens = []
+        for number in range(STEPS):
+            between(number)
+            if replays:
+                graph.replay()
+            else:
+                step()
+            tokens.append(int(token))
+    return tokens
+
+
+def static_cache(torch: Any, config: Any) -> Any:
+    from transformers import StaticCache
+
+    cache = StaticCache(config=config, max_cache_len=CACHED)
+    head = config.hidden_size // config.num_attention_heads
+    cache.early_initialization(1, config.num_key_value_heads, head, torch.bfloat16, torch.device("cuda:0"))
+    return cache
+
+
+def test_a_captured_step_with_its_cache_in_a_region_replays_after_a_sleep(
+    gpu_torch: Any, folder: Path, machine: Machine
+) -> None:
+    """Weights and cache lie in the plan's memory, and sleep in the middle of the answer."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(folder / "model", dtype=gpu_torch.bfloat16).to("cuda:0").eval()
+    usual = greedy(gpu_torch, model, static_cache(gpu_torch, model.config), replays=False)
+    del model
+    plan = folder / "with-cache.yaml"
+    document = yaml.safe_load((folder / "plan.yaml").read_text())
+    (region,) = document["regions"]
+    document["regions"]["kv"] = {"size": "64MiB"}
+    plan.write_text(yaml.safe_dump(document))
+    with hipplan.apply(plan, runtime=machine.wanted) as layout:
+        model = in_memory_of(gpu_torch, layout, region, folder)
+        with layout.torch_pool("kv"):
+            cache = static_cache(gpu_torch, model.config)
+        base, size = layout["kv"].address, layout["kv"].size
+        assert all(base <= layer.keys.data_ptr() < base + size for layer in cache.layers)
+
+        def sleep_in_the_middle(number: int) -> None:
+            if number == STEPS // 2:
+                gpu_torch.cuda.synchronize()
+                layout.sleep([region, "kv"], force=True)
+                layout.wake()
+
+        assert greedy(gpu_torch, model, cache, replays=True, between=sleep_in_the_middle) == usual
+        del model, cache
+        gc.collect()
+        gpu_torch._C._cuda_clearCublasWorkspaces()
