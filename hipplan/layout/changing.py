@@ -17,7 +17,7 @@ from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.verbs import Grow, Remap, Seal, Shrink, Unseal, Update
 from hipplan.program.borders import Part
 from hipplan.program.difference import Difference
-from hipplan.program.patterns import Names, listed
+from hipplan.program.patterns import Names, listed, required
 from hipplan.program.sleepers import ABLE
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ChangesInPlace(HasPools, InGroup):
         host for what its device has no room for. Raises ApplyError: HP420 there is no room, or it
         failed and was rolled back.
         """
-        if overflow.overflows(self._holding.state.program, name):
+        if overflow.overflows(self._holding.state.program, required(name)):
             return overflow.grow(self._holding, Grow(name, by, to))
         return carry_out(self._holding, Grow(name, by, to))
 
@@ -85,7 +85,7 @@ class ChangesInPlace(HasPools, InGroup):
         ApplyError: HP420 its tensors need the memory, or it failed and was rolled back; LayoutInUse (HP409) while views
         of that memory exist; LeakError.
         """
-        return carry_out(self._holding, Shrink(name, by, to))
+        return carry_out(self._holding, Shrink(required(name), by, to))
 
     def remap(
         self,
@@ -108,8 +108,10 @@ class ChangesInPlace(HasPools, InGroup):
         imported or not whole chunks, or it failed and was rolled back; HP440; LayoutInUse (HP409) while views exist;
         MachineError (HP303, HP309); LeakError.
         """
+        if device is not None:
+            required(device, "the name of a device")
         try:
-            return carry_out(self._holding, Remap(name, part, device, keep_bytes, retain))
+            return carry_out(self._holding, Remap(required(name), part, device, keep_bytes, retain))
         finally:
             self._renew_pools()
 
@@ -182,8 +184,8 @@ class ChangesInPlace(HasPools, InGroup):
         Existing views stay; writing through them faults. unseal() and update() restore every device's access. On ROCm a
         copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
-        return carry_out(self._holding, Seal(name))
+        return carry_out(self._holding, Seal(required(name)))
 
     def unseal(self, name: str) -> Difference:
         """Undoes seal(), also for a pattern. Raises ApplyError: rolled back."""
-        return carry_out(self._holding, Unseal(name))
+        return carry_out(self._holding, Unseal(required(name)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from hipplan.layout.mempool import Threads
 from hipplan.layout.pools_asleep import of_all, pool_of
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.usage import Usage, regions_of
+from hipplan.program.patterns import Names, listed
 from hipplan.program.tags import pools_in, tag_of, tagged
 
 
@@ -78,7 +79,7 @@ class HasPools:
         usage.regions, usage.retained = regions_of(program), self._holding.native.spare_bytes
         return usage
 
-    def trim(self, names: str | Iterable[str] | None = None) -> int:
+    def trim(self, names: Names | None = None) -> int:
         """Frees the memory of pools with a tag that no tensor needs; returns how many bytes.
 
         names: regions or tags; default: all pools. It empties PyTorch's cache, waits for the device, and frees chunks
@@ -91,13 +92,13 @@ class HasPools:
         of_all(pools, GrowingPool.trim).raise_failures()
         return before - sum(pool.native.usage.mapped for pool in pools)
 
-    def _pools_of(self, names: str | Iterable[str] | None) -> list[GrowingPool]:
+    def _pools_of(self, names: Names | None) -> list[GrowingPool]:
         """Raises KeyError: no pool has this name or tag."""
         program = self._holding.state.program
         if names is None:
             return [pool_of(self._holding, region) for region in pools_in(program)]
         regions: dict[str, None] = {}
-        for name in (names,) if isinstance(names, str) else names:
+        for name in listed(names):
             if not (meant := tagged(program, name)):
                 raise self._no_pool(name)
             regions |= dict.fromkeys(meant)

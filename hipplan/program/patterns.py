@@ -24,6 +24,13 @@ def listed(names: Names) -> tuple[str, ...]:
     return wanted
 
 
+def required(name: object, what: str = "the name of an object, or a pattern") -> str:
+    """One name. Raises TypeError: it is not text."""
+    if not isinstance(name, str):
+        raise TypeError(f"expected {what}, not {called(name)}")
+    return name
+
+
 def matches(pattern: str, name: str) -> bool:
     """Whether a pattern means a name: * stands for any text, and every other character for itself."""
     first, *rest = pattern.split("*")

@@ -159,3 +159,23 @@ def test_a_view_of_python_s_float_reads_what_numpy_wrote(sim: Simulator) -> None
     with hipplan.apply(document, runtime="sim") as layout:
         assert np.asarray(layout["b"].view(float)).tolist() == [2.5] * 8
         assert layout["b"].view("<f4").dtype.name == "f32"
+
+
+@pytest.mark.parametrize(
+    ("use", "wanted"),
+    [
+        (lambda layout: layout.grow(5, by=MIB), "expected the name of an object, or a pattern, not an integer"),
+        (lambda layout: layout.shrink(None, by=MIB), "expected the name of an object, or a pattern, not nothing"),
+        (lambda layout: layout.remap(["m"]), "expected the name of an object, or a pattern, not a list"),
+        (lambda layout: layout.remap("m", device=1), "expected the name of a device, not an integer"),
+        (lambda layout: layout.seal(["m"]), "expected the name of an object, or a pattern, not a list"),
+        (lambda layout: layout.unseal(5), "expected the name of an object, or a pattern, not an integer"),
+        (lambda layout: layout.trim(5), "expected one name or several, not an integer"),
+    ],
+)
+def test_what_a_change_names_is_text(use: Callable[[hipplan.Layout], object], wanted: str, sim: Simulator) -> None:
+    with hipplan.apply(plan(regions={"m": {"size": 2 * MIB}}), runtime="sim") as layout:
+        alive = sim.alive()
+        with pytest.raises(TypeError, match=wanted):
+            use(layout)
+        assert sim.alive() == alive
