@@ -36,7 +36,6 @@ from hipplan.machines.runtimes import Chosen
 from hipplan.processes.connections import Connection, Late
 from hipplan.processes.packets import Gone, Message, Received, TooLong
 from hipplan.program import held, held_bytes, held_losses, open_sizes, written
-from hipplan.program.content_steps import written_by
 from hipplan.program.program import Program
 from hipplan.units import about_size
 
@@ -269,7 +268,7 @@ class _AllContents:
     """The progress of all contents of a program, of which each step reports only its own bytes."""
 
     def __init__(self, program: Program) -> None:
-        self._total = sum(part.size for step in program.contents for part in written_by(step))
+        self._total = sum(part.size for step in program.contents for part in step.written())
         self._before = self._step = 0
 
     def next_step(self) -> None:

@@ -36,12 +36,6 @@ class Buffer(Step):
     """Its native row: the operation, and the attributes that are its fields."""
     compared: ClassVar[tuple[str, ...]] = ()
     """The attributes that tell two of one name apart; empty: other steps are about it, too."""
-    why_awake: ClassVar[str]
-    """Why its memory cannot be freed by itself."""
-    instead_of_sleep: ClassVar[str] = ""
-    """What to do about that."""
-    why_not_held: ClassVar[str]
-    """Why a holder cannot hold it."""
     read_only = False
     """Whether its bytes are in a file, and cannot be written."""
     huge_pages = "none"
@@ -59,10 +53,6 @@ class Buffer(Step):
     def bound_node(self) -> int:
         """The NUMA node that its memory is bound to; -1: none."""
         return -1
-
-    def is_callers(self) -> bool:
-        """Whether the caller of apply() passes its memory."""
-        return False
 
     @classmethod
     def steps_of(cls, buffer: ResolvedBuffer, making: Making) -> Iterable[Step]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
-from hipplan.kinds.registered.live import RegisterBuffer
+from hipplan.kinds.live import Buffer
 from hipplan.layout.state import State
 from hipplan.plain import called, counted, number, shown
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
-from hipplan.program.steps import ImportAllocation, Step
+from hipplan.program.steps import Step
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan
@@ -50,7 +50,7 @@ def _nothing_binds(name: object, known: Iterable[str]) -> Diagnostic:
 
 def still_needed(passed: Mapping[str, Any], program: Program) -> dict[str, Any]:
     """The passed objects that the program uses."""
-    used = {step.bind for step in program.bindings}
+    used = {step.passed_as for step in program.bindings}
     return {name: given for name, given in passed.items() if name in used}
 
 
@@ -62,12 +62,10 @@ def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: 
     bound_steps: Bound = {}
     memory: dict[str, range] = {}
     for place, step in enumerate(steps):
-        if not isinstance(step, (ImportAllocation, RegisterBuffer)) or not step.bind:
+        if not step.passed_as:
             continue
-        if isinstance(step, ImportAllocation) and step.rank >= 0:
-            continue  # another rank sends it
         try:
-            if isinstance(step, ImportAllocation):
+            if not isinstance(step, Buffer):
                 bound_steps[place] = _descriptor(step, passed), 0
                 continue
             address, size = memory_of(step, passed)
@@ -75,7 +73,7 @@ def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: 
             _require_unregistered(step, here, memory)
             _require_unregistered_there(step, here, there, gone)
             memory[step.name] = here
-            bound_steps[place] = passed[step.bind], size
+            bound_steps[place] = passed[step.passed_as], size
         except ApplyError as error:
             error.step = step.name
             raise
@@ -87,10 +85,10 @@ def rebound(state: State, passed: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(step.name for step in state.program.bindings if _is_rebound(step, state, passed))
 
 
-def _is_rebound(step: ImportAllocation | RegisterBuffer, state: State, passed: Mapping[str, Any]) -> bool:
-    if step.bind not in passed:
+def _is_rebound(step: Step, state: State, passed: Mapping[str, Any]) -> bool:
+    if step.passed_as not in passed:
         return False
-    if isinstance(step, ImportAllocation):
+    if not isinstance(step, Buffer):
         return True  # descriptors cannot be compared: numbers are reused, and drivers' files share one inode
     try:
         return memory_of(step, passed) != (state.address_of(step.name), state.size_of(step.name))
@@ -98,11 +96,11 @@ def _is_rebound(step: ImportAllocation | RegisterBuffer, state: State, passed: M
         return True
 
 
-def memory_of(step: RegisterBuffer, passed: Mapping[str, Any]) -> tuple[int, int]:
+def memory_of(step: Buffer, passed: Mapping[str, Any]) -> tuple[int, int]:
     """Address and bytes of what was passed for a buffer. ApplyError HP405 if it does not fit."""
-    what = f"what is bound to '{step.bind}'"
+    what = f"what is bound to '{step.passed_as}'"
     try:
-        given = memoryview(_passed(step.bind, step, passed))
+        given = memoryview(_passed(step, passed))
     except (BufferError, TypeError, ValueError) as error:
         hint = "pass an object with the buffer protocol, such as a NumPy array"
         raise ApplyError(Diagnostic("HP405", f"{what} is not memory", step.origin, why=str(error), hint=hint)) from None
@@ -121,8 +119,9 @@ def memory_of(step: RegisterBuffer, passed: Mapping[str, Any]) -> tuple[int, int
     raise ApplyError(Diagnostic("HP405", f"{what} does not fit '{step.name}': {wrong}", step.origin, hint=hint))
 
 
-def _passed(name: str, step: ImportAllocation | RegisterBuffer, passed: Mapping[str, Any]) -> Any:
-    """ApplyError HP405 if nothing was passed under the name."""
+def _passed(step: Step, passed: Mapping[str, Any]) -> Any:
+    """ApplyError HP405 if nothing was passed for the step."""
+    name = step.passed_as
     if name in passed:
         return passed[name]
     summary = f"nothing is bound to '{name}', which '{step.name}' needs"
@@ -130,12 +129,12 @@ def _passed(name: str, step: ImportAllocation | RegisterBuffer, passed: Mapping[
     raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
 
-def _descriptor(step: ImportAllocation, passed: Mapping[str, Any]) -> int:
+def _descriptor(step: Step, passed: Mapping[str, Any]) -> int:
     """The passed descriptor of an allocation. Raises ApplyError (HP405) if it is not open.
 
     It does not leave the check to the driver: HIP 7.1 may read the number as a pointer.
     """
-    given = number(_passed(step.bind, step, passed))
+    given = number(_passed(step, passed))
     if given.__class__ is not int:
         wrong = f"it is {called(given)}, not a file descriptor"
     else:
@@ -144,7 +143,7 @@ def _descriptor(step: ImportAllocation, passed: Mapping[str, Any]) -> int:
             return int(given)
         except (OSError, OverflowError) as error:
             wrong = f"descriptor {given}: {reason_of(error)}"
-    summary = f"what is bound to '{step.bind}' does not fit '{step.name}': {wrong}"
+    summary = f"what is bound to '{step.passed_as}' does not fit '{step.name}': {wrong}"
     hint = "pass what Layout.export() gave, sent from the other process over a Unix socket"
     raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
@@ -153,19 +152,19 @@ def _overlap(first: range, second: range) -> bool:
     return first.start < second.stop and second.start < first.stop
 
 
-def _require_unregistered(step: RegisterBuffer, memory: range, others: Mapping[str, range]) -> None:
+def _require_unregistered(step: Buffer, memory: range, others: Mapping[str, range]) -> None:
     """ApplyError HP405 for memory that is registered twice: runtimes end both registrations at the first unregister."""
     for name, other in others.items():
         if _overlap(memory, other):
-            summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is registered as '{name}'"
+            summary = f"what is bound to '{step.passed_as}' does not fit '{step.name}': it is registered as '{name}'"
             hint = "register memory once, and view parts of it"
             raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
 
-def _require_unregistered_there(step: RegisterBuffer, memory: range, there: State, gone: Set[str]) -> None:
+def _require_unregistered_there(step: Buffer, memory: range, there: State, gone: Set[str]) -> None:
     """ApplyError HP420 if the memory is registered already, which runtimes do not count."""
     for twin in there.program.bindings:
-        if not isinstance(twin, RegisterBuffer):
+        if twin.is_import:
             continue
         start = there.address_of(twin.name)
         if _overlap(memory, range(start, start + there.size_of(twin.name))):

@@ -95,7 +95,7 @@ class Mover:
             address += part.size
         self.run()
 
-    def _take(self, step: Fill | Copy | LoadFiles) -> None:
+    def _take(self, step: ContentStep) -> None:
         if isinstance(step, Fill):
             for part in step.parts:
                 self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
@@ -104,7 +104,7 @@ class Mover:
             for to, from_ in step.pairs:
                 places = to.device, self.at(to), from_.device, self.at(from_)
                 filler.copy(step.name, *places, to.size, step.staged)
-        else:
+        elif isinstance(step, LoadFiles):
             for load in step.loads:
                 rows = self.files.rows(load.wanted)
                 for (begin, part), summed in zip_longest(load.pieces, load.sums):

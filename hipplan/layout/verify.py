@@ -12,7 +12,6 @@ from typing import overload
 
 from hipplan import _core
 from hipplan._core import word_of
-from hipplan.kinds.managed.advice import range_checks
 from hipplan.layout.state import State
 from hipplan.lowering.rows import rows_of
 from hipplan.notebooks import InNotebooks
@@ -97,8 +96,19 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     single = program.single
     by_step = {number: tuple(step.checks(state)) for number, step in single}
     if program.reads_advice:
-        by_step[len(program.steps)] = tuple(range_checks([step for _, step in single], state))
+        by_step[len(program.steps)] = tuple(_range_checks([step for _, step in single], state))
     return Checks(program, readings, by_step)
+
+
+def _range_checks(single: Sequence[steps.Step], state: State) -> Iterator[Check]:
+    """Comparisons of parts of objects, with all steps about each."""
+    about: dict[str, list[steps.Step]] = {}
+    for step in single:
+        if not step.makes:
+            about.setdefault(step.name, []).append(step)
+    for step in single:
+        if step.makes and step.name in about:
+            yield from step.range_checks(about[step.name], state)
 
 
 _rows: Memo[Program, _core.Rows] = Memo()

@@ -17,7 +17,7 @@ from hipplan.lowering.pieces import fitted, is_uneven, named, no_way, whole_name
 from hipplan.lowering.sure_access import concerned, unsure
 from hipplan.program import sealing
 from hipplan.program.alterations import ChangeAccess, CopyBytes
-from hipplan.program.change import Change, key_of
+from hipplan.program.change import Change
 from hipplan.program.difference import Difference, difference, from_nothing, sealed_after
 from hipplan.program.facts import range_sizes_of
 from hipplan.program.memo import Memo
@@ -186,7 +186,7 @@ def _recreated(change: Difference) -> set[str]:
     """The memory that both programs have, but that is made again, with all of its pieces."""
     there = {step.name for step in change.old.steps if _is_memory(step)}
     now = (step for step in change.new.steps if _is_memory(step) and step.name in there)
-    return {step.name for step in now if key_of(step) not in change.kept}
+    return {step.name for step in now if step.key not in change.kept}
 
 
 def _is_memory(step: Step) -> bool:

@@ -9,8 +9,7 @@ from hipplan.pictures.looks import OF_SIGNS, Owners
 from hipplan.pictures.managed import advised
 from hipplan.pictures.memory import BUFFERS, MemoryRibbons
 from hipplan.pictures.scene import CAME, CHANGED, RECREATED, STAYED, WENT, Box, Chip, Ribbon, Track
-from hipplan.program import listing, steps
-from hipplan.program.change import key_of
+from hipplan.program import listing
 from hipplan.program.difference import Difference
 from hipplan.program.losses import Loss, total_text
 from hipplan.program.resources import Resource
@@ -24,9 +23,7 @@ class ChangeRibbons:
     def __init__(self, change: Difference, owners: Owners, tensors_in_all: int) -> None:
         self.change = change
         self.lines = {(line.kind, line.name): line for line in listing.lines(change)}
-        self._keys = {
-            step.name: key_of(step) for step in (*change.old.steps, *change.new.steps) if isinstance(step, steps.Map)
-        }
+        self._keys = {step.name: step.key for step in (*change.old.steps, *change.new.steps) if step.makes == "mapping"}
         self._were = {resource.name: resource for resource in change.old.resources}
         self._are = {resource.name: resource for resource in change.new.resources}
         alone = {*advised(change.old), *advised(change.new)}

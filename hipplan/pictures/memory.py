@@ -10,7 +10,6 @@ from itertools import groupby
 from operator import attrgetter
 
 from hipplan.kinds import lives
-from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
 from hipplan.pictures.looks import OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.managed import advised, tracks
 from hipplan.pictures.scene import Box, Chip, Ribbon, Track
@@ -84,7 +83,7 @@ class MemoryRibbons:
         self._alone = alone
         self._about: dict[str, list[str]] = defaultdict(list)
         for _, step in program.single:
-            if isinstance(step, (Advise, Prefetch, AttachStream)):
+            if not step.makes and not step.is_content and not step.awaits_stream:
                 self._about[step.name].append(f"{step.call}: {step.describe()}")
 
     def ranges(self) -> list[Resource]:

@@ -59,6 +59,9 @@ class ChangeAdvice(Step):
         called, device = self.now
         return f"{called} ({_who(device)}), {short_size(self.size)} at +{format_size(self.offset)}"
 
+    def listed(self) -> str:
+        return self.describe()
+
 
 @step_data
 class TakeOut(Step):

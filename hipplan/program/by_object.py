@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 from hipplan.program import steps
-from hipplan.program.change import Key, key_of
-from hipplan.program.steps import Rights
+from hipplan.program.steps import Key, Rights
 
 
 class StepsByObject:
@@ -20,9 +19,11 @@ class StepsByObject:
         self.together: set[str] = set()
         """Mappings that get their rights in one call for the whole range."""
         self.more: dict[str, list[steps.Step]] = {}
-        """Managed buffer -> its steps after the one that makes it."""
+        """Object -> the steps about it that make nothing."""
+        self.fixed: dict[str, list[steps.Step]] = {}
+        """Object -> those of them that cannot differ while it stays."""
         for step in some_steps:
-            key = key_of(step)
+            key = step.key
             if key is not None:
                 self.made[key] = step
                 self.of[step.name] = key
@@ -32,10 +33,12 @@ class StepsByObject:
                     self.together.add(step.name)
             else:
                 self.more.setdefault(step.name, []).append(step)
+                if step.is_fixed:
+                    self.fixed.setdefault(step.name, []).append(step)
 
-    def steps_of(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
-        """The steps of one kind about a buffer."""
-        return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
+    def repeated(self, name: str) -> list[steps.Step]:
+        """The steps about an object that are done again where they differ."""
+        return [step for step in self.more.get(name, ()) if step.is_repeated]
 
 
 def alike(first: steps.Step, second: steps.Step) -> bool:

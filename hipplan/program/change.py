@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
-from typing import TypeAlias
 
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAccess
@@ -14,18 +13,8 @@ from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, plain, runs
 from hipplan.program.series import Parts, Series, segments
+from hipplan.program.steps import Key
 from hipplan.program.touched import Touched, outer_name
-
-Key: TypeAlias = tuple[object, ...]
-
-
-def key_of(step: steps.Step) -> Key | None:
-    """The key of a step's object, equal in two programs for the same object; None for a step that makes none."""
-    if isinstance(step, steps.Map):
-        return "mapping", step.reservation, step.offset
-    if isinstance(step, steps.EnablePeer):
-        return "peer", step.device, step.peer
-    return (step.makes, step.name) if step.makes else None
 
 
 class KeysOf(Set[Key]):
@@ -38,8 +27,8 @@ class KeysOf(Set[Key]):
 
     @cached_property
     def _all(self) -> frozenset[Key]:
-        left_out = {key_of(step) for step in self._without}
-        keys = frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+        left_out = {step.key for step in self._without}
+        keys = frozenset(key for step in self._program.steps if (key := step.key) is not None)
         return keys - left_out
 
     def __contains__(self, key: object) -> bool:
@@ -65,7 +54,7 @@ class AndEqual(Set[Key]):
         return isinstance(key, tuple) and self._part.leaves_out(*key[:3])
 
     def __iter__(self) -> Iterator[Key]:
-        return (key for step in self._part.whole[1].steps if (key := key_of(step)) in self and key is not None)
+        return (key for step in self._part.whole[1].steps if (key := step.key) in self and key is not None)
 
     def __len__(self) -> int:
         return len(self.keys) + len(self._part)
@@ -181,7 +170,7 @@ class Change:
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
         names = (str(key[1]) for key in kept if key[0] in ("allocation", "mapping"))
         near = chain.from_iterable(_with_runs_of(names, self.about.new)) if kept else ()
-        stays = (step.name for step in near if key_of(step) in kept)
+        stays = (step.name for step in near if step.key in kept)
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
 
     def to_read_back(self, program: Program) -> Sequence[steps.Step]:

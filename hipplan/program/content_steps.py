@@ -5,8 +5,10 @@ made by steps of their own, before them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TypeAlias
 
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.files.tensorfiles import FileProblem, Files, WantedBytes
@@ -47,9 +49,53 @@ class MemoryPart:
     device: int
     """The device that moves the bytes; CPU_ORDINAL: the CPU may do it."""
 
+    def cut(self, start: int, size: int) -> MemoryPart:
+        """A slice of it."""
+        return MemoryPart(self.object, self.offset + start, size, self.device)
+
+
+Fresh: TypeAlias = Callable[[str, MemoryPart], Iterator[MemoryPart]]
+"""(name, part of it) -> what of the part has to be written."""
+
 
 @step_data
-class Fill(Step):
+class ContentStep(Step):
+    """What the steps that move bytes have, and what hipplan asks each."""
+
+    is_content = True
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether devices move its bytes through pinned memory."""
+        return False
+
+    def written(self) -> Sequence[MemoryPart]:
+        """The memory that it writes."""
+        return ()
+
+    def read(self) -> Sequence[MemoryPart]:
+        """The memory that it reads."""
+        return ()
+
+    def only(self, fresh: Fresh) -> ContentStep | None:
+        """The step, only for what `fresh` returns of each part; None if that is nothing, or if it is in no plan."""
+        return None
+
+    def given(self, folder: PurePath) -> Iterator[tuple[str, object]]:
+        """(name, what tells its contents apart) of each object that it fills. folder: the plan's."""
+        return iter(())
+
+    def objects(self) -> Sequence[str]:
+        """The names of the objects whose bytes it moves."""
+        return (self.name,)
+
+    def problems(self, files: Files) -> list[Diagnostic]:
+        """What is wrong with the files that it reads: they cannot be read, or do not fit. Moves nothing."""
+        return []
+
+
+@step_data
+class Fill(ContentStep):
     call = "hipMemsetAsync"
     parts: tuple[MemoryPart, ...]
     value: str
@@ -60,9 +106,19 @@ class Fill(Step):
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} of {self.value}"
 
+    def written(self) -> Sequence[MemoryPart]:
+        return self.parts
+
+    def only(self, fresh: Fresh) -> Fill | None:
+        parts = tuple(new for part in self.parts for new in fresh(self.name, part))
+        return replace(self, parts=parts) if parts else None
+
+    def given(self, folder: PurePath) -> Iterator[tuple[str, object]]:
+        yield self.name, self.pattern
+
 
 @step_data
-class Copy(Step):
+class Copy(ContentStep):
     call = "hipMemcpyAsync"
     source: str
     pairs: tuple[tuple[MemoryPart, MemoryPart], ...]
@@ -73,6 +129,27 @@ class Copy(Step):
     def describe(self) -> str:
         size = short_size(sum(to.size for to, _ in self.pairs))
         return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
+
+    @property
+    def is_staged(self) -> bool:
+        return self.staged
+
+    def written(self) -> Sequence[MemoryPart]:
+        return [to for to, _ in self.pairs]
+
+    def read(self) -> Sequence[MemoryPart]:
+        return [source for _, source in self.pairs]
+
+    def only(self, fresh: Fresh) -> Copy | None:
+        pairs = tuple(
+            (new, from_.cut(new.offset - to.offset, new.size))
+            for to, from_ in self.pairs
+            for new in fresh(self.name, to)
+        )
+        return replace(self, pairs=pairs) if pairs else None
+
+    def given(self, folder: PurePath) -> Iterator[tuple[str, object]]:
+        yield self.name, self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +165,7 @@ class Taken:
 
 
 @step_data
-class LoadFiles(Step):
+class LoadFiles(ContentStep):
     """Loads from files. Neighbouring loads are one step, so that all devices load at the same time."""
 
     call = "hipMemcpyAsync"
@@ -100,8 +177,32 @@ class LoadFiles(Step):
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
+    @property
+    def is_staged(self) -> bool:
+        return True
+
+    def written(self) -> Sequence[MemoryPart]:
+        return [part for load in self.loads for _, part in load.pieces]
+
+    def only(self, fresh: Fresh) -> LoadFiles | None:
+        loads = []
+        for load in self.loads:
+            name = load.wanted.name
+            pieces = ((at + new.offset - part.offset, new) for at, part in load.pieces for new in fresh(name, part))
+            loads.append(replace(load, pieces=tuple(pieces)))
+        needed = tuple(load for load in loads if load.pieces)
+        return replace(self, loads=needed) if needed else None
+
+    def given(self, folder: PurePath) -> Iterator[tuple[str, object]]:
+        for wanted in (load.wanted for load in self.loads):
+            path = PurePath(wanted.file)
+            file = path.relative_to(folder) if path.is_relative_to(folder) else path
+            yield wanted.name, (file, wanted.at, wanted.tensor, wanted.part, wanted.parts)
+
+    def objects(self) -> Sequence[str]:
+        return [load.wanted.name for load in self.loads]
+
     def problems(self, files: Files) -> list[Diagnostic]:
-        """What is wrong with the files: they cannot be read, or do not fit. Moves nothing."""
         problems: dict[tuple[str, str], Diagnostic] = {}
         for load in self.loads:
             try:
@@ -113,7 +214,7 @@ class LoadFiles(Step):
 
 
 @step_data
-class Save(Step):
+class Save(ContentStep):
     """Writes bytes to a new file, which replaces an old one when it is complete."""
 
     call = "hipMemcpyAsync"
@@ -131,9 +232,16 @@ class Save(Step):
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"
 
+    @property
+    def is_staged(self) -> bool:
+        return True
+
+    def read(self) -> Sequence[MemoryPart]:
+        return self.parts
+
 
 @step_data
-class Digest(Step):
+class Digest(ContentStep):
     """The checksums of pieces of a backup that are not copied by the same change: stored, or compared with the stored
     ones."""
 
@@ -151,11 +259,6 @@ class Digest(Step):
         return f"{short_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
 
 
-ContentStep = Fill | Copy | LoadFiles | Save | Digest
-CONTENT_STEPS = (Fill, Copy, LoadFiles, Save, Digest)
-"""The same as a tuple: isinstance() with a union is four times slower."""
-
-
 Staging = dict[int, int]
 """Device -> bytes of pinned memory."""
 
@@ -171,37 +274,24 @@ def staging_of(steps: Iterable[ContentStep]) -> Staging:
 
 def _staged(step: ContentStep) -> dict[int, int]:
     """Device -> bytes that pass through pinned memory; 0 for a device that moves its bytes without it."""
-    staged = step.staged if isinstance(step, Copy) else isinstance(step, (LoadFiles, Save))
-    read: Iterable[MemoryPart] = step.parts if isinstance(step, Save) else ()
-    if isinstance(step, Copy):
-        read = [source for _, source in step.pairs]
     bytes_by_device: dict[int, int] = {}
-    for part in (*written_by(step), *read):
+    for part in (*step.written(), *step.read()):
         if part.device != CPU_ORDINAL:
-            bytes_by_device[part.device] = bytes_by_device.get(part.device, 0) + part.size * staged
+            bytes_by_device[part.device] = bytes_by_device.get(part.device, 0) + part.size * step.is_staged
     return bytes_by_device
-
-
-def written_by(step: ContentStep) -> Sequence[MemoryPart]:
-    """The memory that a step writes."""
-    if isinstance(step, Fill):
-        return step.parts
-    if isinstance(step, Copy):
-        return [to for to, _ in step.pairs]
-    return [part for load in step.loads for _, part in load.pieces] if isinstance(step, LoadFiles) else []
 
 
 def where_written(steps: Iterable[ContentStep]) -> dict[str, Intervals]:
     """Object -> the bytes of it that these steps write."""
     written: dict[str, list[tuple[int, int]]] = {}
     for step in steps:
-        for part in written_by(step):
+        for part in step.written():
             written.setdefault(part.object, []).append((part.offset, part.offset + part.size))
     return {name: Intervals(ranges) for name, ranges in written.items()}
 
 
-def check_files(steps: Iterable[Step], files: Files) -> None:
+def check_files(steps: Iterable[ContentStep], files: Files) -> None:
     """Check all files of these steps before anything is done. Raises ApplyError."""
-    problems = [problem for step in steps if isinstance(step, LoadFiles) for problem in step.problems(files)]
+    problems = [problem for step in steps for problem in step.problems(files)]
     if problems:
         raise ApplyError(problems)

@@ -21,7 +21,7 @@ from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, MemoryPart, Staging, Taken
-from hipplan.program.memory import Memory, Refused, cut
+from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.runs import without
@@ -106,10 +106,10 @@ def _paired(left: Sequence[MemoryPart], right: Sequence[MemoryPart]) -> Iterator
     while a and b:
         first, second = a.pop(), b.pop()
         size = min(first.size, second.size)
-        yield cut(first, 0, size), cut(second, 0, size)
+        yield first.cut(0, size), second.cut(0, size)
         for rest, part in ((a, first), (b, second)):
             if part.size > size:
-                rest.append(cut(part, size, part.size - size))
+                rest.append(part.cut(size, part.size - size))
 
 
 def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | None = None) -> tuple[Taken, ...]:
@@ -264,11 +264,10 @@ def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator
         for behind, piece in memory.behind(part):
             old_bytes = max(0, min(piece.size, end - piece.offset)) if stays(behind) else 0
             if old_bytes < piece.size:
-                yield cut(piece, old_bytes, piece.size - old_bytes)
+                yield piece.cut(old_bytes, piece.size - old_bytes)
 
     for step in new.contents:
-        left = _left(step, fresh)
-        if left is not None:
+        if (left := step.only(fresh)) is not None:
             yield left
 
 
@@ -281,29 +280,6 @@ def _end_of_old(now: Resource, was: Resource | None) -> int:
     if was is None or (was.inside, was.offset, was.dtype) != (now.inside, now.offset, now.dtype):
         return 0
     return was.offset + was.size if was.shape[1:] == now.shape[1:] else 0
-
-
-def _left(step: ContentStep, fresh: Callable[[str, MemoryPart], Iterator[MemoryPart]]) -> ContentStep | None:
-    """The step, only for what `fresh` returns of each part; None if that is nothing."""
-    if isinstance(step, Fill):
-        parts = tuple(new for part in step.parts for new in fresh(step.name, part))
-        return replace(step, parts=parts) if parts else None
-    if isinstance(step, Copy):
-        pairs = tuple(
-            (new, cut(from_, new.offset - to.offset, new.size))
-            for to, from_ in step.pairs
-            for new in fresh(step.name, to)
-        )
-        return replace(step, pairs=pairs) if pairs else None
-    if not isinstance(step, LoadFiles):
-        return None  # a step that no plan has
-    loads = []
-    for load in step.loads:
-        name = load.wanted.name
-        pieces = ((at + new.offset - part.offset, new) for at, part in load.pieces for new in fresh(name, part))
-        loads.append(replace(load, pieces=tuple(pieces)))
-    needed = tuple(load for load in loads if load.pieces)
-    return replace(step, loads=needed) if needed else None
 
 
 def staging_name(device: int) -> str:

@@ -14,21 +14,18 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from hipplan.kinds.managed import advice
-from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
 from hipplan.notebooks import InNotebooks
 from hipplan.program import sealing, steps
 from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.by_object import StepsByObject, alike, all_alike
-from hipplan.program.change import AndEqual, Change, Key, KeysOf, key_of
-from hipplan.program.content_steps import CONTENT_STEPS
+from hipplan.program.change import AndEqual, Change, KeysOf
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.lone import Lone, besides, lone, upward_with
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
 from hipplan.program.series import Parts, Series, segments
-from hipplan.program.steps import Rights
+from hipplan.program.steps import Key, Rights
 from hipplan.program.taken_out import downward
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
@@ -109,7 +106,7 @@ def _resized(old: Program, new: Program) -> Difference | None:
     """
     if not new.comes_from(old):
         return None
-    gone = tuple(step for step in new.gone if key_of(step) is not None)
+    gone = tuple(step for step in new.gone if step.makes)
     return Difference(
         old=old,
         new=new,
@@ -162,7 +159,7 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
     was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
     """
     rights = {step.name: step.rights for step in was if isinstance(step, steps.SetAccess)}
-    gone = tuple(step for step in was if key_of(step) is not None)
+    gone = tuple(step for step in was if step.makes)
     # From the end, as in _Comparison.
     mapped = sorted((s for s in gone if isinstance(s, steps.Map)), key=attrgetter("offset"), reverse=True)
     taken_out = [
@@ -210,7 +207,7 @@ class _Comparison:
         self.kept: set[Key] = set()
         late = []
         for key, step in self.after.made.items():
-            if isinstance(step, (steps.Map, CreateManagedBuffer)):
+            if step.needs or step.name in self.after.fixed or step.name in self.before.fixed:
                 late.append((key, step))  # whether these stay depends on the other objects
             elif step.name not in renewed and self._same(key, step):
                 self.kept.add(key)
@@ -262,7 +259,7 @@ class _Comparison:
                 here: Sequence[steps.Step] = part.without_rights() if isinstance(part, MappingRun) else part
                 released.extend([] if id(part) in left_out else here)
             else:
-                here = [step for step in part if key_of(step) in single]
+                here = [step for step in part if step.key in single]
                 released.extend([step for step in here if step.name not in taken])
             gone.extend(here)
         return gone.series(), released.series()
@@ -277,14 +274,9 @@ class _Comparison:
         return there is step or (there is not None and alike(there, step))
 
     def _stays(self, key: Key, step: steps.Step) -> bool:
-        if isinstance(step, steps.Map):
-            on = ("reservation", step.reservation), ("allocation", step.allocation)
-            return all(key in self.kept for key in on) and self._same(key, step)
-        # A stream cannot be detached from a buffer, so a buffer with another attachment is recreated.
-        attached = self.after.steps_of(step.name, AttachStream)
-        was = self.before.steps_of(step.name, AttachStream)
-        streams = all(("stream", attach.stream) in self.kept for attach in attached if isinstance(attach, AttachStream))
-        return streams and self._same(key, step) and all_alike(attached, was)
+        fixed, was = self.after.fixed.get(step.name, ()), self.before.fixed.get(step.name, ())
+        needs = chain(step.needs, *(about.needs for about in fixed))
+        return all(key in self.kept for key in needs) and self._same(key, step) and all_alike(fixed, was)
 
     def _places(self, unmaps: bool) -> tuple[Series[steps.Step], set[str]]:
         """Mappings to take out because others come in their place, and the names of those others. unmaps: all that
@@ -341,46 +333,38 @@ class _Comparison:
             if apart and id(step) in apart:
                 at_once.append(step)
                 continue
-            if isinstance(step, steps.AwaitStream):
-                if (step.name, step.on) in streams:
+            if step.is_content:
+                continue
+            if step.awaits_stream:
+                if step.stream_used in streams:
                     at_once.append(step)
                 continue
-            if isinstance(step, CONTENT_STEPS):
-                continue
-            key = key_of(step) or self.after.of[step.name]
+            key = step.key or self.after.of[step.name]
             if key in self.kept:
                 continue
             (later if step.name in waiting else at_once).append(step)
-            if isinstance(step, (Prefetch, AttachStream)):
-                streams.add((step.stream, step.on))
+            if (stream := step.stream_used) is not None:
+                streams.add(stream)
         stay = {key[1] for key in self.kept if key[0] == "reservation"}
         return upward_with(at_once, stay, self.apart.new), upward(later, stay)
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """The steps that change access and advice of an object that stays."""
         step, was = self.after.made[key], self.before.made[key]
-        if isinstance(step, steps.Map):
-            now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
-            if dict(now) != dict(before):
-                together = step.name in self.after.together
-                yield ChangeAccess(step.name, step.origin, *_now_and_before(now, before), together)
-        elif isinstance(step, CreateManagedBuffer):
-            old = [advise for advise in self.before.steps_of(step.name, Advise) if isinstance(advise, Advise)]
-            new = [advise for advise in self.after.steps_of(step.name, Advise) if isinstance(advise, Advise)]
-            if not all_alike(old, new):
-                yield from (
-                    replace(change, origin=step.origin) for change in advice.changes(step.name, step.size, old, new)
-                )
+        now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
+        if dict(now) != dict(before):
+            together = step.name in self.after.together
+            yield ChangeAccess(step.name, step.origin, *_now_and_before(now, before), together)
+        yield from step.altered(self.before.more.get(was.name, ()), self.after.more.get(step.name, ()))
 
     def _prefetches(self) -> list[steps.Step]:
         """New prefetches of buffers that stay. They are no `changes`: a prefetch cannot be undone."""
         added: list[steps.Step] = []
-        for key in self.after.made:
-            if key[0] == "managed" and key in self.kept:
-                name = str(key[1])
-                wanted = self.after.steps_of(name, Prefetch)
-                if not all_alike(wanted, self.before.steps_of(name, Prefetch)):
+        for key, step in self.after.made.items():
+            if step.name in self.after.more and key in self.kept:
+                wanted = self.after.repeated(step.name)
+                if not all_alike(wanted, self.before.repeated(step.name)):
                     added += wanted
-        streams = {(step.stream, step.on) for step in added if isinstance(step, Prefetch)}
-        waits = (s for s in plain(self.new.steps) if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
-        return [*added, *waits]
+        streams = {step.stream_used for step in added}
+        waits = (step for step in plain(self.new.steps) if step.awaits_stream and step.stream_used in streams)
+        return [*added, *(waits if added else ())]

@@ -73,7 +73,7 @@ def _groups(parts: Iterable[Sequence[steps.Step]]) -> list[Group]:
 def _is_writable(run: MappingRun, memory: MemoryRun) -> bool:
     """Whether devices have the memory of these mappings, and each may write its own."""
     few = run.chunks[: max(len(memory.kinds), len(run.rights))]
-    on_devices = all(is_on_device(kind) for kind in memory.kinds)
+    on_devices = all(kind.is_on_device for kind in memory.kinds)
     return (
         on_devices
         and run.memory.same_as(memory)
@@ -83,7 +83,7 @@ def _is_writable(run: MappingRun, memory: MemoryRun) -> bool:
 
 def is_on_device(step: steps.Step | None) -> bool:
     """Whether a step makes memory on a device."""
-    return isinstance(step, steps.CreateAllocation) and step.location == "device"
+    return step is not None and step.is_on_device
 
 
 def about_memory(candidates: Iterable[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:

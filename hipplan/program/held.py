@@ -32,14 +32,7 @@ Access = Literal["plan", "r", "rw"]
 """The access of an attached process: the plan's right for each object, or one right for all objects."""
 Addresses = Literal["same", "any"]
 
-_WHY = {
-    "peer": "a peer link belongs to one process; access: names the devices that may use memory, and needs no link",
-    "stream": "a stream belongs to one process",
-    "pool": "PyTorch takes and frees its memory in one process",
-    "allocation": "it is imported: the process that made it holds it",
-    **{kind: step.why_not_held for kind, step in BUFFERS.items()},
-}
-"""What a step makes -> why a holder cannot hold it."""
+_WHY_NO_POOL = "PyTorch takes and frees its memory in one process"
 
 
 def writable(program: Program) -> list[str]:
@@ -87,14 +80,15 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
     """HP450, for each object of a plan that no holder can hold, on any machine."""
     objects = plan.objects
     made: list[tuple[str, str, Path]] = [
-        (name, buffer.spec.kind, buffer.path) for name, buffer in objects.buffers.items()
+        (name, BUFFERS[buffer.spec.kind].why_not_held, buffer.path) for name, buffer in objects.buffers.items()
     ]
-    made += [(name, "stream", stream.path) for name, stream in objects.streams.items()]
-    made += [(f"{peer.device}->{peer.peer}", "peer", peer.path) for peer in objects.peers]
-    made += [(name, "allocation", item.path) for name, item in objects.allocations.items() if item.spec.bind]
-    made += [(name, "pool", region.path) for name, region in objects.regions.items() if region.spec.torch]
-    for name, kind, path in made:
-        yield _cannot_be_held(name, kind, plan.span(*path, key=True))
+    made += [(name, steps.CreateStream.why_not_held, stream.path) for name, stream in objects.streams.items()]
+    made += [(f"{peer.device}->{peer.peer}", steps.EnablePeer.why_not_held, peer.path) for peer in objects.peers]
+    imports = ((name, item.path) for name, item in objects.allocations.items() if item.spec.bind)
+    made += [(name, steps.ImportAllocation.why_not_held, path) for name, path in imports]
+    made += [(name, _WHY_NO_POOL, region.path) for name, region in objects.regions.items() if region.spec.torch]
+    for name, why, path in made:
+        yield _cannot_be_held(name, why, plan.span(*path, key=True))
     if not any(not item.spec.bind for item in objects.allocations.values()) and not objects.regions:
         yield _NOTHING_TO_HOLD
 
@@ -120,19 +114,18 @@ def _unholdable(program: Program) -> Iterator[Diagnostic]:
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
     for name, placed in program.regions.items():
         if placed.region.spec.torch is not None:
-            yield _cannot_be_held(name, "pool", program.makers[name].origin)
+            yield _cannot_be_held(name, _WHY_NO_POOL, program.makers[name].origin)
     lanes = contents.lane_names(program)
     for step in program.making:
-        can_be_held = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")
-        if not can_be_held and step.name not in lanes:
-            yield _cannot_be_held(step.name, step.makes, step.origin)
-    if not any(isinstance(step, steps.CreateAllocation) for step in program.making):
+        if step.why_not_held and step.name not in lanes:
+            yield _cannot_be_held(step.name, step.why_not_held, step.origin)
+    if not any(step.owns_memory for step in program.making):
         yield _NOTHING_TO_HOLD
 
 
-def _cannot_be_held(name: str, kind: str, where: Span | None) -> Diagnostic:
+def _cannot_be_held(name: str, why: str, where: Span | None) -> Diagnostic:
     hint = "remove it, and apply it in the process that uses it: holders hold allocations and regions"
-    return Diagnostic("HP450", f"a holder cannot hold '{name}'", where, why=_WHY[kind], hint=hint)
+    return Diagnostic("HP450", f"a holder cannot hold '{name}'", where, why=why, hint=hint)
 
 
 _NOTHING_TO_HOLD = Diagnostic(
@@ -164,12 +157,12 @@ def _with_address(step: steps.Step, addresses: Mapping[str, int]) -> steps.Step:
 
 def exported_allocations(program: Program) -> list[str]:
     """The allocations that a held program creates, in the order in which their descriptors are sent."""
-    return [step.name for step in program.steps if isinstance(step, steps.CreateAllocation)]
+    return [step.name for step in program.steps if step.owns_memory]
 
 
 def imported_allocations(program: Program) -> list[str]:
     """The allocations that a program imports, in the same order."""
-    return [step.name for step in program.steps if isinstance(step, steps.ImportAllocation)]
+    return [step.name for step in program.steps if step.is_import]
 
 
 def bytes_held(program: Program) -> dict[str, int]:

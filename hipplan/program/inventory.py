@@ -57,7 +57,7 @@ class _Where:
 
 def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:
     """The sleeping allocations. sleeping: of a program."""
-    return [step.name for step in sleeping if isinstance(step, steps.CreateAllocation)]
+    return [step.name for step in sleeping if step.owns_memory]
 
 
 def region_resources(
@@ -129,9 +129,7 @@ class _Inventory:
         return self._access[given]
 
     def allocation(self, step: steps.CreateAllocation | steps.ImportAllocation) -> Iterator[Resource]:
-        imported = isinstance(step, steps.ImportAllocation)
-        on_host = isinstance(step, steps.CreateAllocation) and step.location != "device"
-        device = HOST if on_host else getattr(step, "holder", "") or self.names[step.device]
+        device = HOST if step.is_on_host else getattr(step, "holder", "") or self.names[step.device]
         self.holder[step.name] = device
         yield Resource(
             name=step.name,
@@ -139,7 +137,7 @@ class _Inventory:
             device=device,
             asked=step.asked,
             size=step.size,
-            imported=imported,
+            imported=step.is_import,
             asleep=self.asleep.get(step.name, ""),
         )
 

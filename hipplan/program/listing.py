@@ -8,12 +8,11 @@ from itertools import chain
 from pathlib import PurePath
 
 from hipplan.errors import Span
-from hipplan.kinds.managed.live import Prefetch
+from hipplan.kinds.lives import lies
 from hipplan.program import losses
-from hipplan.program.alterations import ChangeAdvice, CopyBytes
+from hipplan.program.alterations import CopyBytes
 from hipplan.program.backups import DROP, MAPPED, WHERE
-from hipplan.program.change import Change, key_of
-from hipplan.program.content_steps import ContentStep, Copy, Fill, LoadFiles
+from hipplan.program.change import Change
 from hipplan.program.losses import Loss
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
@@ -101,25 +100,12 @@ def note(change: Change) -> str:
 def _contents(program: Program) -> dict[str, object]:
     """Name -> its contents in the plan, with paths of files as the plan writes them."""
     folder = PurePath(program.source).parent
-    kinds: dict[str, object] = {}
-    for step in program.contents:
-        if isinstance(step, LoadFiles):
-            for wanted in (load.wanted for load in step.loads):
-                path = PurePath(wanted.file)
-                file = path.relative_to(folder) if path.is_relative_to(folder) else path
-                kinds[wanted.name] = file, wanted.at, wanted.tensor, wanted.part, wanted.parts
-        elif isinstance(step, (Fill, Copy)):
-            kinds[step.name] = step.pattern if isinstance(step, Fill) else step.source
-    return kinds
+    return {name: what for step in program.contents for name, what in step.given(folder)}
 
 
 def _filled(change: Change) -> set[str]:
     """Names of the objects that the change fills with contents."""
-    return {name for step in change.contents for name in _places(step)}
-
-
-def _places(step: ContentStep) -> list[str]:
-    return [load.wanted.name for load in step.loads] if isinstance(step, LoadFiles) else [step.name]
+    return {name for step in change.contents for name in step.objects()}
 
 
 class _Side:
@@ -128,7 +114,7 @@ class _Side:
     def __init__(self, program: Program) -> None:
         self.program = program
         everything = (*program.steps, *program.sleeping)
-        self.made = {step.name: key for step in everything if (key := key_of(step)) is not None}
+        self.made = {step.name: key for step in everything if (key := step.key) is not None}
         self.spans = {step.name: step.origin for step in everything}
         self.by_key = {self.key(resource): resource for resource in program.resources}
 
@@ -264,10 +250,8 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
                 _access(resource, program) for resource, program in ((was, change.old), (now, change.new))
             )
         yield f"access {access} -> {wanted}"
-    if now.kind == "managed" and now.name in change.changed:
-        changed = [s for s in change.changes if s.name == now.name]
-        yield from (step.describe() for step in changed if isinstance(step, ChangeAdvice))
-        yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, Prefetch))
+    if lies(now.kind) and now.name in change.changed:
+        yield from filter(None, (step.listed() for step in change.changes if step.name == now.name))
 
 
 def _moved(was: Resource, now: Resource) -> str:

@@ -214,7 +214,7 @@ class _Losses:
     @cached_property
     def _of_ranks(self) -> set[str]:
         """Allocations of other ranks."""
-        return {step.name for step in self._change.gone if isinstance(step, steps.ImportAllocation) and step.rank >= 0}
+        return {step.name for step in self._change.gone if step.from_rank >= 0}
 
     def _not_loaded_again(self, range_: str) -> Intervals:
         """The bytes of a range that contents had loaded, and that the change does not load."""
@@ -228,7 +228,7 @@ class _Losses:
         """A buffer that is recreated or freed. Bytes of a bound buffer are the caller's, those of a read-only file are
         in the file."""
         buffer = self._old.objects[step.makes, step.name]
-        if step.is_callers():
+        if step.passed_as:
             return
         if not step.read_only:
             self._lose_bytes(buffer, buffer.size)

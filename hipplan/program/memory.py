@@ -155,7 +155,7 @@ class Memory:
             yield part.object, part
             return
         for mapping, at, size in self._under(part.object, part.offset, part.size):
-            yield mapping.memory, cut(part, at - part.offset, size)
+            yield mapping.memory, part.cut(at - part.offset, size)
 
 
 def right_to_copy_from(machine: Machine | None) -> str:
@@ -172,8 +172,3 @@ def _joined(parts: Iterable[MemoryPart]) -> Iterator[MemoryPart]:
     for (base, device), group in groupby(parts, key=lambda part: (part.object, part.device)):
         run = list(group)
         yield MemoryPart(base, run[0].offset, sum(part.size for part in run), device)
-
-
-def cut(part: MemoryPart, start: int, size: int) -> MemoryPart:
-    """A slice of a part."""
-    return MemoryPart(part.object, part.offset + start, size, part.device)

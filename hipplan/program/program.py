@@ -11,13 +11,12 @@ from itertools import chain, count
 from typing import Any, cast
 
 from hipplan.errors import Diagnostic
-from hipplan.kinds.registered.live import RegisterBuffer
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
 from hipplan.program.backups import Backup
-from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
+from hipplan.program.content_steps import ContentStep
 from hipplan.program.facts import (
     NumberKey,
     descriptors_of,
@@ -38,7 +37,7 @@ from hipplan.program.regions import PlacedRegion, SharedRegion, numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of
 from hipplan.program.series import Series, segments
-from hipplan.program.steps import ImportAllocation, Map, Rights, SetAccess, Step
+from hipplan.program.steps import Map, Rights, SetAccess, Step
 from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
@@ -219,20 +218,19 @@ class Program(InNotebooks):
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:
         """The steps that fill memory."""
-        return tuple(step for _, step in self.single if isinstance(step, CONTENT_STEPS))
+        return cast("tuple[ContentStep, ...]", tuple(step for _, step in self.single if step.is_content))
 
     @cached_property
     def making(self) -> Sequence[Step]:
         """All steps but the contents."""
         if not self.contents:
             return self.steps
-        return tuple(step for step in self.steps if not isinstance(step, CONTENT_STEPS))
+        return tuple(step for step in self.steps if not step.is_content)
 
     @cached_property
-    def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
+    def bindings(self) -> tuple[Step, ...]:
         """Steps that use what the caller of apply() passes in `bind`."""
-        binding = (s for _, s in self.single if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
-        return tuple(s for s in binding if isinstance(s, RegisterBuffer) or s.rank < 0)
+        return tuple(step for _, step in self.single if step.passed_as)
 
     @cached_property
     def makers(self) -> Mapping[str, Step]:

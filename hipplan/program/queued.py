@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hipplan.program.content_steps import Copy, Fill, LoadFiles, MemoryPart, written_by
+from hipplan.program.content_steps import Copy, Fill, LoadFiles, MemoryPart
 from hipplan.program.contents import may_copy_at_once
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.steps import CPU_ORDINAL
@@ -53,7 +53,7 @@ def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[MemoryPart, ...]]:
     if isinstance(step, Copy):
         yield from step.pairs
     else:
-        yield from ((part,) for part in written_by(step))
+        yield from ((part,) for part in step.written())
 
 
 def _is_direct(memory: Memory, to: MemoryPart, from_: MemoryPart, ordinal: int) -> bool:

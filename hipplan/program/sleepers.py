@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from hipplan.errors import ApplyError
-from hipplan.kinds.lives import BUFFERS
 from hipplan.program import patterns, steps
 from hipplan.program.alterations import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, MAPPED
@@ -20,11 +19,6 @@ from hipplan.program.sleeping_bytes import unmovable
 KINDS = ("region", "reservation", "mapping", "allocation")
 ABLE: patterns.Names = ("*",)
 """This very object stands for everything that can sleep; the pattern refuses if anything cannot."""
-_WITH_THEIR_ADDRESSES = {
-    **{kind: step.why_awake for kind, step in BUFFERS.items()},
-    "stream": "it has no memory",
-    "peer": "it has no memory",
-}
 
 
 def units_away(program: Program, names: Sequence[str] | None = None) -> set[str]:
@@ -117,18 +111,18 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
                     name, why, "close the layout and apply the plan again, or put it into a region of its own"
                 ),
             )
-        if kinds[name] in _WITH_THEIR_ADDRESSES:
-            hint = BUFFERS[kinds[name]].instead_of_sleep if kinds[name] in BUFFERS else ""
-            yield name, cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
+        maker = program.makers.get(name)  # None for memory that sleeps already
+        if maker is not None and maker.why_awake:
+            yield name, cannot_sleep(name, maker.why_awake, maker.instead_of_sleep)
         made = [*chain.from_iterable(_makers(program, group) for group in groups)]
         moves = to == MAPPED and any(memory in program.away or is_on_device(step) for memory, step in made)
         for memory, step in made:
             if moves and isinstance(step, steps.CreateAllocation) and step.rdma:
                 yield name, cannot_sleep(name, "network cards reach it on its device (rdma: true)", "sleep to='host'")
-            if isinstance(step, steps.ImportAllocation):
-                who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
+            if step is not None and step.is_import:
+                who = f"rank {step.from_rank}" if step.from_rank >= 0 else "the process that made it"
                 yield name, cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
-            if isinstance(step, steps.CreateAllocation) and step.location != "device" and not moves:
+            if step is not None and step.is_on_host and not moves:
                 hint = (
                     "its memory on the GPUs sleeps once all of it is there: remap() moves it"
                     if kinds[name] == "region"

@@ -15,7 +15,7 @@ from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import Group, first_of
-from hipplan.program.memory import Memory, Refused, cut
+from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import Resource
@@ -224,7 +224,7 @@ def _join(pairs: list[tuple[MemoryPart, MemoryPart]], part: MemoryPart, copy: Me
     """Append a pair, or extend the last one if both sides continue it."""
     if pairs and all(_goes_on(earlier, later) for earlier, later in zip(pairs[-1], (part, copy), strict=True)):
         last, size = pairs[-1], pairs[-1][0].size + part.size
-        pairs[-1] = cut(last[0], 0, size), cut(last[1], 0, size)
+        pairs[-1] = last[0].cut(0, size), last[1].cut(0, size)
     else:
         pairs.append((part, copy))
 

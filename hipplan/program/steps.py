@@ -6,7 +6,7 @@ and teardown free objects, latest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -27,6 +27,9 @@ else:
 
 
 _Kind = TypeVar("_Kind")
+
+Key = tuple[object, ...]
+"""(kind, and what tells its objects apart) of an object that a step makes: mostly its name."""
 
 Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right) of each device that has a right."""
@@ -56,6 +59,24 @@ class Step:
     """The HIP function this step calls."""
     makes: ClassVar[str] = ""
     """The kind of object that it makes; empty where it makes none."""
+    owns_memory: ClassVar[bool] = False
+    """Whether it makes an allocation with memory of this process, which can move, sleep and be exported."""
+    is_import: ClassVar[bool] = False
+    """Whether it makes an allocation of another process's memory."""
+    is_content: ClassVar[bool] = False
+    """Whether it moves bytes of what other steps make: contents come last, because no roll back restores bytes."""
+    is_fixed: ClassVar[bool] = False
+    """For a step about an object: whether the object has to be made again where this step differs."""
+    awaits_stream: ClassVar[bool] = False
+    """Whether it does nothing but wait for work in a stream."""
+    is_repeated: ClassVar[bool] = False
+    """For a step about an object: whether it is done again where it differs, and the object stays."""
+    why_awake: ClassVar[str] = ""
+    """Why its object cannot sleep by itself; empty where it can."""
+    instead_of_sleep: ClassVar[str] = ""
+    """What to do about that."""
+    why_not_held: ClassVar[str] = ""
+    """Why a holder cannot hold its object; empty where it can."""
 
     name: str
     origin: Span | None
@@ -64,6 +85,49 @@ class Step:
         """One line of text, without the name."""
         raise NotImplementedError
 
+    @property
+    def key(self) -> Key | None:
+        """The key of its object, equal in two programs for the same object; None for a step that makes none."""
+        return (self.makes, self.name) if self.makes else None
+
+    @property
+    def needs(self) -> tuple[Key, ...]:
+        """The keys of other objects without which it cannot be done, and without which its object cannot stay."""
+        return ()
+
+    def altered(self, before: Sequence[Step], now: Sequence[Step]) -> Iterator[Step]:
+        """The steps that alter its object, which stays. before, now: the steps about it that make nothing."""
+        return iter(())
+
+    def listed(self) -> str:
+        """What the list of a change says of it; empty where the line of its object says all."""
+        return ""
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether it owns memory of a device."""
+        return False
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it owns memory of the host."""
+        return False
+
+    @property
+    def passed_as(self) -> str:
+        """The name in the caller's `bind` of what it is made of; empty where the caller passes nothing for it."""
+        return ""
+
+    @property
+    def from_rank(self) -> int:
+        """The rank of the group that sends the memory that it imports; -1: none does."""
+        return -1
+
+    @property
+    def stream_used(self) -> tuple[str, int] | None:
+        """(stream, its device) in which it enqueues work, or whose work it awaits; None for most."""
+        return None
+
     def taken_from(self, machine: Machine | None) -> int | None:
         """The ordinal of the device that it takes its `size` bytes from, CPU_ORDINAL for the host; None: from none, or
         from wherever managed memory moves to."""
@@ -71,6 +135,10 @@ class Step:
 
     def checks(self, reading: Reading) -> Iterator[Check]:
         """Compares it with what HIP reports about its object: nothing of most."""
+        return iter(())
+
+    def range_checks(self, about: Sequence[Step], reading: Reading) -> Iterator[Check]:
+        """Compares parts of its object with what HIP reports. about: the steps about it that make nothing."""
         return iter(())
 
 
@@ -85,8 +153,16 @@ def named(step: Step) -> Callable[[str], Step]:
 class EnablePeer(Step):
     call = "hipDeviceEnablePeerAccess"
     makes = "peer"
+    why_awake = "it has no memory"
+    why_not_held = (
+        "a peer link belongs to one process; access: names the devices that may use memory, and needs no link"
+    )
     device: int
     peer: int
+
+    @property
+    def key(self) -> Key:
+        return "peer", self.device, self.peer
 
     def describe(self) -> str:
         return f"device {self.device} may reach device {self.peer}"
@@ -96,6 +172,7 @@ class EnablePeer(Step):
 class CreateAllocation(Step):
     call = "hipMemCreate"
     makes = "allocation"
+    owns_memory = True
     device: int
     size: int
     """Bytes, padded to the granularity."""
@@ -115,6 +192,14 @@ class CreateAllocation(Step):
         where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
         return f"{short_size(self.size)} on {where}" + ", for RDMA" * self.rdma
 
+    @property
+    def is_on_device(self) -> bool:
+        return self.location == "device"
+
+    @property
+    def is_on_host(self) -> bool:
+        return self.location != "device"
+
     def taken_from(self, machine: Machine | None) -> int:
         return self.device if self.location == "device" else CPU_ORDINAL
 
@@ -123,6 +208,8 @@ class CreateAllocation(Step):
 class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     makes = "allocation"
+    is_import = True
+    why_not_held = "it is imported: the process that made it holds it"
     bind: str
     """The name in the caller's `bind`; for another rank's memory, the allocation's name in that rank."""
     device: int
@@ -138,6 +225,14 @@ class ImportAllocation(Step):
         if self.rank >= 0:
             return f"{short_size(self.size)} of rank {self.rank} on {self.holder}"
         return f"{short_size(self.size)} from the caller's descriptor '{self.bind}'"
+
+    @property
+    def passed_as(self) -> str:
+        return "" if self.rank >= 0 else self.bind
+
+    @property
+    def from_rank(self) -> int:
+        return self.rank
 
 
 @step_data
@@ -174,6 +269,14 @@ class Map(Step):
     size: int
     asked: int
 
+    @property
+    def key(self) -> Key:
+        return "mapping", self.reservation, self.offset
+
+    @property
+    def needs(self) -> tuple[Key, ...]:
+        return ("reservation", self.reservation), ("allocation", self.allocation)
+
     def describe(self) -> str:
         return f"{short_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
 
@@ -201,6 +304,8 @@ def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> Rights:
 class CreateStream(Step):
     call = "hipStreamCreateWithFlags"
     makes = "stream"
+    why_awake = "it has no memory"
+    why_not_held = "a stream belongs to one process"
     device: int
 
     def describe(self) -> str:
@@ -212,8 +317,13 @@ class AwaitStream(Step):
     """Waits until enqueued work is done. `name` is the stream's; empty: the null stream of `on`."""
 
     call = "hipStreamSynchronize"
+    awaits_stream = True
     on: int
     """The device that the stream belongs to, current in the call."""
+
+    @property
+    def stream_used(self) -> tuple[str, int]:
+        return self.name, self.on
 
     def describe(self) -> str:
         return "until it is idle" if self.name else f"until the null stream of device {self.on} is idle"

@@ -7,7 +7,7 @@ written, with the place of each step in its plan.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import attrgetter
@@ -18,7 +18,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.kinds.lives import STEPS
-from hipplan.kinds.managed.live import AttachStream, Prefetch
 from hipplan.program import content_steps, steps
 from hipplan.program.alterations import ReserveBeside
 from hipplan.program.facts import owners_by_name
@@ -38,7 +37,7 @@ _STEPS = (
         kind.__name__: kind
         for module in (steps, content_steps)
         for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
+        if isinstance(kind, type) and issubclass(kind, steps.Step) and hasattr(kind, "call")
     }
 )
 """Name -> kind of step; the others of a change are in no program."""
@@ -129,21 +128,16 @@ def read(text: str | bytes) -> Program:
 def _require_objects(some_steps: Sequence[steps.Step]) -> None:
     """Raises KeyError: a step names an object that does not exist."""
     owners = owners_by_name(some_steps)
-    made = {step.name for step in some_steps if step.makes}
+    named = {(step.makes, step.name) for step in some_steps if step.makes}
+    made = {name for _, name in named}
     for step in some_steps:
         if isinstance(step, steps.SetAccess):
             owners[step.name]
-        elif isinstance(step, steps.Map):
-            _require(step.reservation, made)
-        elif isinstance(step, AttachStream) or (isinstance(step, Prefetch) and step.stream):
-            _require(step.stream, made)
-        if step.name or not isinstance(step, steps.AwaitStream):
-            _require(step.name, made)
-
-
-def _require(name: str, made: Set[str]) -> None:
-    if name not in made:
-        raise KeyError(name)
+        for kind, name in step.needs:
+            if (kind, name) not in named:
+                raise KeyError(name)
+        if step.name not in made and (step.name or not step.awaits_stream):
+            raise KeyError(step.name)
 
 
 def _read_step(data: dict[str, Any]) -> Any:

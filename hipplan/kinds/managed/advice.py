@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Protocol
 
-from hipplan.kinds.managed.live import Advise, CreateManagedBuffer, Prefetch
+from hipplan.errors import Span
 from hipplan.program.alterations import ChangeAdvice
 from hipplan.program.checks import Check, Reading
-from hipplan.program.steps import CPU_ORDINAL, Step
+from hipplan.program.steps import CPU_ORDINAL
 from hipplan.units import PAGE
 
 NOWHERE = -2
@@ -28,26 +29,18 @@ class AdvisedPart:
     accessed_by: frozenset[int] = frozenset()
     coarse_grain: int = 0
 
-    def follow(self, step: Advise | Prefetch) -> None:
-        if isinstance(step, Prefetch):
-            self.prefetched = step.device
-            return
-        match step.advice:
-            case "read_mostly" | "unset_read_mostly":
-                self.read_mostly = int(step.advice == "read_mostly")
-            case "coarse_grain" | "unset_coarse_grain":
-                self.coarse_grain = int(step.advice == "coarse_grain")
-            case "preferred_location":
-                self.preferred = step.device
-            case "unset_preferred_location":
-                self.preferred = NOWHERE
-            case "accessed_by":
-                self.accessed_by |= {step.device}
-            case "unset_accessed_by":
-                self.accessed_by -= {step.device}
+
+class AboutRange(Protocol):
+    """A step about a range of a managed buffer."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def mark(self, part: AdvisedPart, /) -> None: ...
 
 
-def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[int] = ()) -> list[AdvisedPart]:
+def pieces(todo: Sequence[AboutRange], whole: int, more_ends: Iterable[int] = ()) -> list[AdvisedPart]:
     """The pieces of a buffer of `whole` bytes, in order."""
     ranges = [(s.offset // PAGE * PAGE, min(whole, -(-(s.offset + s.size) // PAGE) * PAGE)) for s in todo]
     ends = sorted({0, whole, *(edge for range_ in ranges for edge in range_), *more_ends})
@@ -55,11 +48,13 @@ def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[in
     for step, (start, end) in zip(todo, ranges, strict=True):
         for piece in out:
             if start <= piece.start and piece.end <= end:
-                piece.follow(step)
+                step.mark(piece)
     return out
 
 
-def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Advise]) -> list[ChangeAdvice]:
+def changes(
+    name: str, origin: Span | None, whole: int, before: Sequence[AboutRange], after: Sequence[AboutRange]
+) -> list[ChangeAdvice]:
     """The calls that change one list of advice into another, each with the call that undoes it."""
     ends = {end for todo in (before, after) for piece in pieces(todo, whole) for end in (piece.start, piece.end)}
     by_range: dict[tuple[tuple[str, int], tuple[str, int]], list[ChangeAdvice]] = {}
@@ -70,7 +65,7 @@ def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Adv
                 alike[-1] = replace(alike[-1], size=old.end - alike[-1].offset)
                 continue
             size = old.end - old.start
-            alike.append(ChangeAdvice(name, None, offset=old.start, size=size, now=now, before=back))
+            alike.append(ChangeAdvice(name, origin, offset=old.start, size=size, now=now, before=back))
     return [change for alike in by_range.values() for change in alike]
 
 
@@ -96,18 +91,13 @@ def _advice(called: str, device: int = 0) -> tuple[str, int]:
     return called, device
 
 
-def range_checks(todo: list[Step], reading: Reading) -> Iterator[Check]:
-    """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
-    advised: dict[str, list[Advise | Prefetch]] = {}
-    for step in todo:
-        if isinstance(step, (Advise, Prefetch)):
-            advised.setdefault(step.name, []).append(step)
-    sizes = {s.name: s.size for s in todo if isinstance(s, CreateManagedBuffer)}
-    for name, wanted in advised.items():
-        # Not every runtime has coherency advice; if the advice succeeded, this one has.
-        coherency = any(isinstance(step, Advise) and "coarse_grain" in step.advice for step in wanted)
-        for piece in pieces(wanted, sizes[name]):
-            yield from _piece_checks(name, piece, reading, coherency)
+def range_checks(
+    name: str, whole: int, about: Sequence[AboutRange], reading: Reading, coherency: bool
+) -> Iterator[Check]:
+    """Range attributes of a managed buffer of `whole` bytes, piece by piece between the ends of all advised ranges.
+    coherency: whether the runtime has advice about it."""
+    for piece in pieces(about, whole) if about else ():
+        yield from _piece_checks(name, piece, reading, coherency)
 
 
 def _piece_checks(name: str, piece: AdvisedPart, reading: Reading, coherency: bool) -> Iterator[Check]:

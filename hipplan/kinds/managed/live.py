@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hipplan.kinds.live import Buffer, Lack
+from hipplan.kinds.managed import advice
+from hipplan.kinds.managed.advice import NOWHERE, AdvisedPart
 from hipplan.program.checks import Check, Reading, check_kind
-from hipplan.program.steps import CPU_ORDINAL, Step, step_data
+from hipplan.program.steps import CPU_ORDINAL, Key, Step, step_data
 from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
@@ -26,6 +28,22 @@ class Advise(Step):
     offset: int
     size: int
 
+    def mark(self, part: AdvisedPart) -> None:
+        """Gives a part of the buffer its advice."""
+        match self.advice:
+            case "read_mostly" | "unset_read_mostly":
+                part.read_mostly = int(self.advice == "read_mostly")
+            case "coarse_grain" | "unset_coarse_grain":
+                part.coarse_grain = int(self.advice == "coarse_grain")
+            case "preferred_location":
+                part.preferred = self.device
+            case "unset_preferred_location":
+                part.preferred = NOWHERE
+            case "accessed_by":
+                part.accessed_by |= {self.device}
+            case "unset_accessed_by":
+                part.accessed_by -= {self.device}
+
     def describe(self) -> str:
         whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
         return f"{self.advice} ({whom}), {short_size(self.size)} at +{format_size(self.offset)}"
@@ -34,6 +52,7 @@ class Advise(Step):
 @step_data
 class Prefetch(Step):
     call = "hipMemPrefetchAsync"
+    is_repeated = True
     device: int
     offset: int
     size: int
@@ -42,19 +61,43 @@ class Prefetch(Step):
     on: int
     """The device that the stream belongs to, current in the call."""
 
+    @property
+    def needs(self) -> tuple[Key, ...]:
+        return (("stream", self.stream),) if self.stream else ()
+
+    @property
+    def stream_used(self) -> tuple[str, int]:
+        return self.stream, self.on
+
     def describe(self) -> str:
         to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
         return f"{short_size(self.size)} at +{format_size(self.offset)} to {to}"
+
+    def listed(self) -> str:
+        return f"prefetch {self.describe()}"
+
+    def mark(self, part: AdvisedPart) -> None:
+        """Notes where a part of the buffer was moved last."""
+        part.prefetched = self.device
 
 
 @step_data
 class AttachStream(Step):
     call = "hipStreamAttachMemAsync"
+    is_fixed = True  # a stream cannot be detached from a buffer
     stream: str
     on: int
     """The device that the stream belongs to, current in the call."""
     mode: str
     """global, host or single."""
+
+    @property
+    def needs(self) -> tuple[Key, ...]:
+        return (("stream", self.stream),)
+
+    @property
+    def stream_used(self) -> tuple[str, int]:
+        return self.stream, self.on
 
     def describe(self) -> str:
         return f"{self.mode} to stream {self.stream}"
@@ -85,11 +128,11 @@ class CreateManagedBuffer(Buffer):
             on = making.queue_device(stream)
             yield AttachStream(name, making.span(*buffer.path, "attach_to"), stream, on, spec.attach_to.mode)
             making.enqueued[stream, on] = None
-        for number, advice in enumerate(spec.advice):
+        for number, written in enumerate(spec.advice):
             # HIP ignores the device where the plan has none, but still checks that it exists.
-            device = making.ordinal(advice.device) if advice.device else 0
+            device = making.ordinal(written.device) if written.device else 0
             place = making.span(*buffer.path, "advice", number)
-            yield Advise(name, place, advice.advise, device, *_range_of(advice.range, spec.size))
+            yield Advise(name, place, written.advise, device, *_range_of(written.range, spec.size))
         for number, prefetch in enumerate(spec.prefetch):
             to, stream = making.ordinal(prefetch.to), prefetch.stream or ""
             on = making.queue_device(stream, to)
@@ -102,8 +145,18 @@ class CreateManagedBuffer(Buffer):
         is_on_host = machine is not None and machine.runtime != "cuda" and machine.devices[self.device].xnack is False
         return CPU_ORDINAL if is_on_host else None
 
+    def altered(self, before: Sequence[Step], now: Sequence[Step]) -> Iterator[Step]:
+        old, new = ([step for step in about if isinstance(step, Advise)] for about in (before, now))
+        yield from advice.changes(self.name, self.origin, self.size, old, new)
+
     def checks(self, reading: Reading) -> Iterator[Check]:
         yield check_kind(self.name, "managed", reading)
+
+    def range_checks(self, about: Sequence[Step], reading: Reading) -> Iterator[Check]:
+        advised = [step for step in about if isinstance(step, (Advise, Prefetch))]
+        # Not every runtime has coherency advice; if the advice succeeded, this one has.
+        coherency = any("coarse_grain" in step.advice for step in advised if isinstance(step, Advise))
+        return advice.range_checks(self.name, self.size, advised, reading, coherency)
 
     @staticmethod
     def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:

@@ -68,14 +68,15 @@ class RegisterBuffer(Buffer):
 
     @property
     def bound(self) -> bool:
-        return self.is_callers()
+        return bool(self.bind)
 
     @property
     def bound_node(self) -> int:
         return -1 if self.simulated_node else self.numa_node
 
-    def is_callers(self) -> bool:
-        return bool(self.bind)
+    @property
+    def passed_as(self) -> str:
+        return self.bind
 
     def checks(self, reading: Reading) -> Iterator[Check]:
         yield check_kind(self.name, "host", reading)
