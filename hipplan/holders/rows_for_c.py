@@ -128,8 +128,8 @@ def _lowered(program: Program, of_holder: Program) -> Program:
     """The program as the holder's release of HIP, which the process has too, needs it. The imports come first, in the
     order in which the descriptors are sent."""
     native = lowered(replace(program, measured=of_holder.measured))
-    imports = [step for step in program.steps if isinstance(step, steps.ImportAllocation)]
-    others = (step for step in native.steps if not isinstance(step, steps.ImportAllocation))
+    imports = [step for step in program.steps if step.is_import]
+    others = (step for step in native.steps if not step.is_import)
     return program if native.steps is program.steps else replace(native, steps=(*imports, *others))
 
 

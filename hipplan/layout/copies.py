@@ -12,7 +12,6 @@ from hipplan.files.places import UnsafeFile
 from hipplan.files.private import PrivateFile
 from hipplan.program.alike_backups import Backups, places_of
 from hipplan.program.backups import FILE
-from hipplan.program.content_steps import LoadFiles, Save
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.sleeping_bytes import plan_name_of
@@ -55,8 +54,8 @@ class Copies:
         have put it there (HP416).
         """
         old, new = change.old, change.new
-        written = {step.file for step in change.contents if isinstance(step, Save)}
-        read = {file for step in change.contents if isinstance(step, LoadFiles) for file in step.files}
+        written = {step.file_written for step in change.contents}
+        read = {file for step in change.contents for file in step.files_read}
         before, now = Backups.of(old.backups).single, Backups.of(new.backups).single
         relied_on = {backup.place: name for name, backup in before.items() if backup.place in read}
         fallen_asleep = {name: backup for name, backup in now.items() if name in old.makers and name not in new.makers}

@@ -14,7 +14,6 @@ from hipplan.machines.family import family_of
 from hipplan.plain import counted
 from hipplan.program.alterations import refuse
 from hipplan.program.resources import Resource
-from hipplan.program.steps import CreateAllocation
 
 
 class DmaBuf:
@@ -84,9 +83,8 @@ def _require_one(state: State, resource: Resource) -> None:
         why = f"it is {counted(len(pieces), 'piece')} of memory, and a dma-buf is of one"
         hint = f"leave chunk and devices out in the plan, or take each piece: '{pieces[0].name}'"
         raise refuse(f"'{name}' is not one handle", why=why, hint=hint)
-    made = {step.name: step for step in state.program.steps if isinstance(step, CreateAllocation)}
-    step = made.get(pieces[0].memory)
-    if step is not None and step.location != "device":
+    step = state.program.makers.get(pieces[0].memory)
+    if step is not None and step.is_on_host:
         raise refuse(f"there is no dma-buf of '{name}'", why="its memory is the host's", hint="register its address")
-    if step is not None and not step.rdma and family_of(state.runtime.path) == "cuda":
+    if step is not None and step.owns_memory and not step.is_for_network and family_of(state.runtime.path) == "cuda":
         raise refuse(f"there is no dma-buf of '{name}'", why="its memory is not made for it", hint="add rdma: true")

@@ -9,9 +9,8 @@ from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of
 from hipplan.machines.family import family_of
 from hipplan.machines.shortages import shortage
-from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.checks import Check
-from hipplan.program.steps import Reserve, Step
+from hipplan.program.steps import Step
 
 _HINTS = {
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
@@ -63,26 +62,6 @@ def unusable_memory(step: Step, error: OSError | ValueError, notes: tuple[str, .
     path = getattr(step, "file", "")
     hint = f"its absolute path is {Path(path).absolute()}" if isinstance(error, FileNotFoundError) else ""
     return Diagnostic("HP405", f"'{step.name}': {reason_of(error)}", step.origin, hint=hint, notes=notes)
-
-
-def taken(step: Step, error: _core.AddressTaken) -> ApplyError:
-    """HP404, or HP420 for growth: an address that is required exactly cannot be had."""
-    if isinstance(step, ReserveBeside):
-        why = f"{step.address:#x}, directly after its last mapping, cannot be had: {error}"
-        hint = f"give '{step.follows}' a larger size in the plan"
-        return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
-    wanted = step.address if isinstance(step, Reserve) else 0
-    return ApplyError(
-        Diagnostic(
-            "HP404",
-            f"'{step.name}' cannot be at {wanted:#x}",
-            step.origin,
-            why=str(error),
-            hint="choose another address, or use address_policy: prefer; "
-            "if the address is from a lock, lock again with --address-base",
-            notes=(f"the driver placed it at {error.address:#x}",),
-        )
-    )
 
 
 def mismatch(check: Check) -> Diagnostic:

@@ -9,7 +9,6 @@ from hipplan.layout import holding
 from hipplan.layout.state import State
 from hipplan.lowering.openings import Mapped, first_links, opened_by, openings, peers_of, refused
 from hipplan.program.change import Change
-from hipplan.program.steps import Map, SetAccess
 
 
 def require_closed(change: Change, state: State, native: _core.Holdings) -> None:
@@ -32,11 +31,10 @@ def require_closed(change: Change, state: State, native: _core.Holdings) -> None
 
 def _mapped(state: State) -> Iterator[Mapped]:
     program = state.lowered
-    rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, SetAccess)}
     try:
-        for step in program.steps:
-            if isinstance(step, Map):
-                given, device = rights.get(step.name, {}), program.owners[step.name]
-                yield Mapped(state.address_of(step.name), step.size, device, given, step.name, program.name)
+        for step in program.mappings():
+            access, device = program.rights.get(step.name), program.owners[step.name]
+            given = {} if access is None else dict(access.rights)
+            yield Mapped(state.address_of(step.name), step.size, device, given, step.name, program.name)
     except IndexError:  # another thread closes that layout
         return

@@ -25,7 +25,6 @@ from hipplan.program.devices import place
 from hipplan.program.difference import Difference
 from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
-from hipplan.program.steps import ImportAllocation
 
 _NOTHING: Mapping[str, int] = {}
 
@@ -59,9 +58,7 @@ def with_others(program: Program, group: LayoutAgreement, runtime: _core.Runtime
 
 
 def _ready(program: Program) -> Program:
-    imported = sum(
-        isinstance(step, ImportAllocation) for _, step in program.single
-    )  # each import also has the descriptor that was sent
+    imported = sum(step.is_import for _, step in program.single)  # each import also has the descriptor that was sent
     made = lowered(program)
     make_room(made.descriptors + imported)
     native_rows(made)  # now, and not within the first apply

@@ -22,11 +22,11 @@ from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.family import family_of
 from hipplan.program import peak, steps
 from hipplan.program.alterations import cannot_sleep, no_room_to_wake
-from hipplan.program.content_steps import Save
 from hipplan.program.difference import Difference
 from hipplan.program.runs import MemoryRun, Run, alike
 from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of
+from hipplan.program.taking import takers
 
 Answer = TypeVar("Answer")
 
@@ -39,16 +39,19 @@ KEPT_WITH_ITS_RANGE = (
 
 def require_alone(state: State, change: Difference) -> None:
     """Raises HP440 for memory that another process may have."""
-    if not any(isinstance(step, steps.CreateAllocation) and step.shareable != "none" for step, _ in alike(change.gone)):
+    if not any(_is_exportable(step) for step, _ in alike(change.gone)):
         return
-    made = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
-    for step in made:
+    for step in filter(_is_exportable, change.gone):
         if state.snapshot.shared(state.slot(step.name)):
             why = "it was exported: a process that holds its descriptor or maps it keeps the memory"
             if users := _users(state, step.name):
                 why = f"it was exported, and {users} its descriptor open"
             hint = "apply the plan again after they have ended"
             raise cannot_sleep(plan_name_of(change.old, step.name), why, hint)
+
+
+def _is_exportable(step: steps.Step) -> bool:
+    return step.owns_memory and step.is_shareable
 
 
 def _users(state: State, memory: str) -> str:
@@ -67,27 +70,23 @@ def _users(state: State, memory: str) -> str:
 def require_writable(change: Difference) -> None:
     """Raises ApplyError (HP413, HP416) now where the file of a backup could not be replaced later."""
     for step in change.contents:
-        if isinstance(step, Save):
+        if step.file_written:
             try:
-                with NameInFolder(step.file) as place:
+                with NameInFolder(step.file_written) as place:
                     place.require_ours(private=True)
             except OSError as error:
-                raise ApplyError(unwritten(step.file, "", error)) from None
+                raise ApplyError(unwritten(step.file_written, "", error)) from None
 
 
 def require_host_memory(change: Difference) -> None:
     """HP303. Where host memory is made, waits for that which is being freed, and raises what a signal raises."""
-    if any(isinstance(step, CreatePinnedBuffer) or _is_on_host(step) for step, _ in alike(change.additions)):
+    if any(isinstance(step, CreatePinnedBuffer) or step.is_on_host for step, _ in alike(change.additions)):
         wait_until_freed()
     findings = Findings()
     if change.old.measured is not None:
         peak.check(change, change.old.measured, findings)
     if findings.errors:
         raise MachineError(findings.all)
-
-
-def _is_on_host(step: steps.Step) -> bool:
-    return isinstance(step, steps.CreateAllocation) and step.location != "device"
 
 
 def kept_with_its_range(holding: Holding, change: Difference) -> str:
@@ -97,8 +96,8 @@ def kept_with_its_range(holding: Holding, change: Difference) -> str:
     for part in segments(change.gone):
         if isinstance(part, MemoryRun):
             part = part[-len(part.kinds) :]
-        made = [step for step in part if isinstance(step, steps.CreateAllocation)] if not isinstance(part, Run) else []
-        going |= {step.device: step.name for step in made if step.location == "device"}
+        made = [step for step in part if step.is_on_device] if not isinstance(part, Run) else []
+        going |= {step.owner: step.name for step in made if step.owner is not None}
     return next((going[device] for device in sorted(going) if keeps_memory(holding, device, going[device])), "")
 
 
@@ -117,8 +116,8 @@ def keeps_memory(holding: Holding, device: int, name: str) -> bool:
 def require_room(state: State, change: Difference) -> None:
     """Raises HP442 if the devices do not have enough free memory."""
     needed: Counter[int] = Counter()
-    for step, many in alike(change.additions):
-        if isinstance(step, steps.CreateAllocation) and step.location == "device":
+    for step, many in takers(change.additions):
+        if step.is_on_device:
             needed[step.device] += many * step.size
     names = {ordinal: name for name, ordinal in change.new.devices.items()}
     diagnostics = []

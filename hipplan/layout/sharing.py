@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from hipplan.layout.state import State
 from hipplan.program.resources import Resource
-from hipplan.program.steps import CreateAllocation
 
 
 def export(state: State, resource: Resource) -> int:
     """A new descriptor; see Layout.export()."""
-    made = (step for step in state.program.steps if isinstance(step, CreateAllocation) and step.name == resource.name)
-    step = next(made, None)
-    if step is None:
+    step = state.program.makers.get(resource.name)
+    if step is None or not step.owns_memory:
         what = "an imported allocation" if resource.imported else f"a {resource.kind}"
         raise ValueError(f"'{resource.name}' is {what}: only allocations that the plan creates can be exported")
-    if step.shareable == "none":
+    if not step.is_shareable:
         raise ValueError(f"'{resource.name}' is private to this process: write shareable: posix_fd in the plan")
     return state.snapshot.share(state.slot(resource.name))

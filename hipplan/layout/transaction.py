@@ -19,7 +19,7 @@ from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import Bound, bindings, bound, still_needed
-from hipplan.layout.failures import hint_for, mismatch, reasons_of, taken
+from hipplan.layout.failures import hint_for, mismatch, reasons_of
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover
 from hipplan.layout.options import DEFAULT, Options
@@ -38,7 +38,7 @@ from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
 from hipplan.program.runs import plain
 from hipplan.program.series import Series
-from hipplan.program.steps import CreateAllocation, Step
+from hipplan.program.steps import Reserve, Step
 
 
 class Transaction:
@@ -145,7 +145,7 @@ class Transaction:
         self._place(placed, self._options.together)
         self._advance(own)
         making, slots = _core.Snapshot(self._started), self._lowered.new.slots
-        owned = {step.name: step for step in self._lowered.new.steps if isinstance(step, CreateAllocation)}
+        owned = {step.name: step for step in self._lowered.new.own_memory()}
 
         def share(name: str) -> int:
             self._step = owned[name]  # for the error if the driver refuses it
@@ -266,8 +266,8 @@ class Transaction:
                 failure = error
                 if change.failed:
                     self._step = steps[change.done - begin]
-                if isinstance(error, _core.AddressTaken) and self._step is not None:
-                    raise taken(self._step, error) from None
+                if isinstance(error, _core.AddressTaken) and isinstance(self._step, Reserve):
+                    raise self._step.not_had(str(error), error.address) from None
                 raise
             finally:
                 self._number = first + change.done - begin

@@ -17,7 +17,7 @@ from hipplan.machines.runtimes import Chosen
 from hipplan.measure.figures import US, Figure, Progress, figure, seconds_of
 from hipplan.program import open_sizes
 from hipplan.program.program import Program
-from hipplan.program.steps import CreateAllocation, Step
+from hipplan.program.steps import Step
 
 _MAPPED = ("devices", "allocations", "reservations", "regions", "vars")
 MAPS = 20
@@ -49,7 +49,7 @@ def maps(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, repeats: int
     of_all = prepare(plan, chosen, profile) if open_sizes.open_sizes(plan.objects) else None
     sizes = {} if of_all is None else {decided.name: decided.size for decided in open_sizes.sizes_in(of_all)}
     program = prepare(load({"hipplan": 1, **document}), chosen, profile, sizes=sizes)
-    made = [step for step in lowered(program).steps if isinstance(step, CreateAllocation)]
+    made = [*lowered(program).own_memory()]
     buffers = {
         f"b{number}": {"kind": "device", "device": f"gpu.{step.device}", "size": step.size}
         if step.location == "device"

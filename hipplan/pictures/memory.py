@@ -78,7 +78,7 @@ class MemoryRibbons:
         for resource in program.resources:
             if resource.kind in ("mapping", "tensor"):
                 (self._inside if resource.kind == "mapping" else self._tensors)[resource.inside].append(resource)
-        self._reserved = {step.name: step for step in program.steps if isinstance(step, steps.Reserve)}
+        self._reserved = program.reservations
         self._advised = advised(program)
         self._alone = alone
         self._about: dict[str, list[str]] = defaultdict(list)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hipplan.errors import Diagnostic, MachineError
-from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.window import GIB, WINDOW, WINDOW_END, start_for
 from hipplan.units import round_up
@@ -17,7 +16,7 @@ def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:
 
     Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
     """
-    wanted = [step for _, step in program.single if isinstance(step, steps.Reserve)]
+    wanted = [*program.reservations.values()]
     taken = [(step.address, step.address + step.size) for step in wanted if step.exact]
     start = start_for(program.name) if base is None else base
     out: dict[str, int] = {}

@@ -87,6 +87,12 @@ class ReserveBeside(Reserve):
     at: int
     """Bytes from the base of the reservation that it extends."""
 
+    def not_had(self, why: str, placed_at: int) -> ApplyError:
+        """HP420: there is something behind the reservation that it extends."""
+        why = f"{self.address:#x}, directly after its last mapping, cannot be had: {why}"
+        hint = f"give '{self.follows}' a larger size in the plan"
+        return refuse(f"'{self.follows}' cannot grow where it is", why=why, hint=hint)
+
 
 @step_data
 class CopyBytes(Step):

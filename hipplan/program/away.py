@@ -51,7 +51,7 @@ def at_home(program: Program) -> Program:
 
 def away_as(old: Program, new: Program, memory: Set[str]) -> Program:
     """A new program with memory on the host that is there in the old one; awake it is the same in both."""
-    there = {step.name: step for step in old.steps if isinstance(step, steps.CreateAllocation)}
+    there = {step.name: step for step in old.own_memory()}
     places = {name: _place_of(there[name]) for name in memory}
     return _at(new, with_all_of(new, memory), places, {name: old.away[name] for name in memory})
 
@@ -59,8 +59,8 @@ def away_as(old: Program, new: Program, memory: Set[str]) -> Program:
 def bytes_away(program: Program) -> dict[int, int]:
     """Device -> bytes that it would need more if everything were at home."""
     sums: dict[int, int] = {}
-    for step in program.steps if program.away else ():
-        if isinstance(step, steps.CreateAllocation) and (home := program.away.get(step.name)):
+    for step in program.own_memory() if program.away else ():
+        if home := program.away.get(step.name):
             sums[program.devices[home]] = sums.get(program.devices[home], 0) + step.size
     return sums
 

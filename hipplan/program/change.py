@@ -148,12 +148,11 @@ class Change:
         return len(self.gone) > len(self.released)
 
     @property
-    def spared(self) -> tuple[steps.CreateAllocation, ...]:
+    def spared(self) -> tuple[steps.Step, ...]:
         """The memory that goes from its place, but that the layout keeps."""
         if not self.retain:
             return ()
-        made = (step for step in self.gone if isinstance(step, steps.CreateAllocation))
-        return tuple(step for step in made if step.location != "device" and step.shareable == "none")
+        return tuple(step for step in self.gone if step.is_on_host and not step.is_shareable)
 
     @property
     def empty(self) -> bool:

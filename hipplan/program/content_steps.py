@@ -77,6 +77,16 @@ class ContentStep(Step):
         """The memory that it reads."""
         return ()
 
+    @property
+    def file_written(self) -> str:
+        """The path of the file that it writes; empty where it writes none."""
+        return ""
+
+    @property
+    def files_read(self) -> Sequence[str]:
+        """The paths of the files that it reads."""
+        return ()
+
     def only(self, fresh: Fresh) -> ContentStep | None:
         """The step, only for what `fresh` returns of each part; None if that is nothing, or if it is in no plan."""
         return None
@@ -184,6 +194,10 @@ class LoadFiles(ContentStep):
     def written(self) -> Sequence[MemoryPart]:
         return [part for load in self.loads for _, part in load.pieces]
 
+    @property
+    def files_read(self) -> Sequence[str]:
+        return self.files
+
     def only(self, fresh: Fresh) -> LoadFiles | None:
         loads = []
         for load in self.loads:
@@ -235,6 +249,10 @@ class Save(ContentStep):
     @property
     def is_staged(self) -> bool:
         return True
+
+    @property
+    def file_written(self) -> str:
+        return self.file
 
     def read(self) -> Sequence[MemoryPart]:
         return self.parts

@@ -183,7 +183,7 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
 def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     """The new program, in which old reservations stay where possible: one that is large enough keeps its size, and one
     that a lock has placed keeps its address unless the plan demands another."""
-    there = {step.name: step for _, step in old.single if isinstance(step, steps.Reserve) and step.name not in renewed}
+    there = {name: step for name, step in old.reservations.items() if name not in renewed}
     stay: dict[int, steps.Reserve] = {}
     for place, step in new.single:
         was = there.get(step.name) if isinstance(step, steps.Reserve) else None

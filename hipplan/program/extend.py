@@ -109,7 +109,7 @@ def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = No
     gone = {piece.step.name for piece in placed[len(kept) :]}
     if not gone:
         return program
-    maps = [s for s in program.steps if isinstance(s, steps.Map)]
+    maps = [*program.mappings()]
     used = {s.allocation for s in maps if s.name not in gone}
     gone |= {s.allocation for s in maps if s.name in gone} - used
     filled = {piece.step.reservation for piece in kept}
@@ -136,15 +136,15 @@ def _ranges(program: Program, name: str, live: Addresses) -> dict[str, int]:
     """The reservation and those added behind it -> the offset of each from the base of the first."""
     ranges: dict[str, int] = {}
     at = 0
-    for step in program.steps:
-        if isinstance(step, steps.Reserve) and (step.name == name or getattr(step, "follows", "") == name):
+    for step in program.reservations.values():
+        if step.name == name or getattr(step, "follows", "") == name:
             ranges[step.name] = at
             at += live.capacity(step.name)
     return ranges
 
 
 def _placed(program: Program, ranges: dict[str, int]) -> list[_Placed]:
-    maps = (s for s in program.steps if isinstance(s, steps.Map) and s.reservation in ranges)
+    maps = (s for s in program.mappings() if s.reservation in ranges)
     return sorted((_Placed(s, ranges[s.reservation] + s.offset) for s in maps), key=lambda placed: placed.at)
 
 

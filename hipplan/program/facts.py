@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from hipplan.program.runs import ByName, MappingRun, OfChunk, Run, alike, runs, written_out
 from hipplan.program.series import segments
-from hipplan.program.steps import CPU_ORDINAL, UNSEEN, CreateAllocation, ImportAllocation, Map, SetAccess, Step
+from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step
 
 Steps = Sequence[Step]
 
@@ -48,13 +48,11 @@ def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
     """Owners of what these steps make. known: of what was made before."""
     owners: dict[str, int] = {}
     for step in some_steps:
-        if isinstance(step, CreateAllocation):
-            owners[step.name] = step.device if step.location == "device" else CPU_ORDINAL
-        elif isinstance(step, ImportAllocation):  # the host's: HIP takes it for memory of the current device
-            owners[step.name] = step.device if step.device >= 0 else UNSEEN
-        elif isinstance(step, Map):
+        if isinstance(step, Map):
             memory = step.allocation
             owners[step.name] = owners[memory] if memory in owners else known[memory]
+        elif step.makes == "allocation" and step.owner is not None:
+            owners[step.name] = step.owner
     return owners
 
 
@@ -111,10 +109,8 @@ def range_sizes_of(some_steps: Iterable[Step], known: Mapping[str, int]) -> Mapp
 
 
 def descriptors_of(steps: Steps) -> int:
-    """Upper bound of file descriptors: AMD's runtime takes one for each allocation, hipplan one for each shared one."""
-    made: list[tuple[Any, int]] = [(step, many) for step, many in alike(steps) if step.makes == "allocation"]
-    shared = [many for step, many in made if isinstance(step, ImportAllocation) or step.shareable != "none"]
-    return sum([many for _, many in made]) + sum(shared)
+    """Upper bound of the file descriptors that steps take."""
+    return sum([many * step.descriptors for step, many in alike(steps) if step.makes == "allocation"])
 
 
 def _written_out(steps: Steps) -> Iterator[Step]:

@@ -10,7 +10,6 @@ from hipplan.language.loader import load
 from hipplan.language.serving import PAGE_TOKENS, Model, plan_text
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.plain import counted
-from hipplan.program import steps
 from hipplan.program.compiler import planned
 from hipplan.program.open_sizes import KeptFree
 from hipplan.units import about_size, full_size, round_up
@@ -44,11 +43,7 @@ def _weights(model: Model, machine: Machine) -> Counter[int]:
     """Bytes by ordinal, padding included."""
     unbounded = [device.model_copy(update={"memory": None}) for device in machine.devices]
     program = planned(load(StringIO(plan_text(model, 0, 0))), machine.model_copy(update={"devices": unbounded}))
-    taken: Counter[int] = Counter()
-    for step in program.steps:
-        if isinstance(step, steps.CreateAllocation):
-            taken[step.device] += step.size
-    return taken
+    return Counter(program.taken)
 
 
 def _granularity(machine: Machine, ordinal: int) -> int:

@@ -98,13 +98,7 @@ def holdable(program: Program) -> Program:
     errors = list(_unholdable(program))
     if errors:
         raise PlanError(in_order(errors))
-
-    def adapted(step: steps.Step) -> steps.Step:
-        if isinstance(step, steps.CreateAllocation):
-            return replace(step, shareable="posix_fd")
-        return step
-
-    return replace(program, steps=tuple(map(adapted, program.steps)))
+    return replace(program, steps=tuple(step.exportable() for step in program.steps))
 
 
 def _unholdable(program: Program) -> Iterator[Diagnostic]:
@@ -246,7 +240,7 @@ def _unreachable(program: Program, here: Machine) -> Iterator[Diagnostic]:
     for holder, origin in unseen.items():
         hint = "let it see that device: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES"
         yield Diagnostic("HP454", f"this process does not see {holder}, which holds the memory", origin, hint=hint)
-    behind = {step.name: memory[step.allocation] for step in program.steps if isinstance(step, steps.Map)}
+    behind = {step.name: memory[step.allocation] for step in program.mappings()}
     names = {ordinal: name for name, ordinal in program.devices.items()}
     pairs = {
         (who, behind[step.name].device): step

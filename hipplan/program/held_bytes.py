@@ -58,7 +58,7 @@ def restoring_program(program: Program, here: Machine, files: Sequence[tuple[str
 
 def size_held(program: Program) -> int:
     """Bytes of all allocations, on devices and the host."""
-    return sum(step.size for step in program.steps if isinstance(step, steps.CreateAllocation))
+    return sum(step.size for step in program.own_memory())
 
 
 def require_free_memory(program: Program, here: Machine, beside: Mapping[str, int]) -> None:
@@ -101,7 +101,7 @@ def _pieces(allocations: Mapping[str, MemoryPart], sizes: Sequence[int]) -> Iter
 def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program, dict[str, MemoryPart]]:
     """A program that imports or creates all allocations and maps them, and the part that each allocation is."""
     ordinals = ordinals_here(program, here)
-    held = [step for step in program.steps if isinstance(step, steps.CreateAllocation)]
+    held = [*program.own_memory()]
     used = {step.device for step in held if step.location == "device"}
     devices = {name: ordinal for name, known in program.devices.items() if (ordinal := ordinals[known]) is not None}
     if unseen := [name for name, known in program.devices.items() if known in used and name not in devices]:

@@ -221,7 +221,7 @@ class Locked:
 
     def _other_objects(self, program: Program) -> Iterator[Diagnostic]:
         locked, sizes = self._sizes(program)
-        reserved = {step.name for _, step in program.single if isinstance(step, steps.Reserve)}
+        reserved = program.reservations.keys()
         for name in {**locked, **sizes}:
             was, size = locked.get(name), sizes.get(name)
             if was != size:

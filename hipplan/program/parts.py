@@ -121,7 +121,7 @@ def placed_already(old: Program | None, program: Program, offers: Sequence[Offer
     """Name in this rank -> address, of symmetric objects that must not move: all parts of a region stay, or none."""
     if old is None:
         return {}
-    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.exact}
+    there = {name: step for name, step in old.reservations.items() if step.exact}
     wanted, moving = symmetric(program, offers), set[str]()
     for offer in offers:
         for part in offer.parts:
@@ -202,7 +202,7 @@ def _without_parts(program: Program) -> Program:
 
 
 def _own_parts(program: Program) -> Iterator[RankPart]:
-    reserved = {step.name: step.size for step in program.steps if isinstance(step, steps.Reserve)}
+    reserved = {name: step.size for name, step in program.reservations.items()}
     for name in program.shared:
         placed = program.regions.get(name)
         if placed is None or name in program.parts:

@@ -127,7 +127,7 @@ class _Rules:
             if needed <= free:
                 continue
             largest = largest_of(taken)
-            noun = "allocations" if isinstance(largest, steps.CreateAllocation) else "buffers"
+            noun = "allocations" if largest.owns_memory else "buffers"
             path = getattr(self.objects, noun)[largest.name].path
             self.add(
                 "HP301",

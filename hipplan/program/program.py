@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
@@ -37,7 +37,7 @@ from hipplan.program.regions import PlacedRegion, SharedRegion, numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of
 from hipplan.program.series import Series, segments
-from hipplan.program.steps import Map, Rights, SetAccess, Step
+from hipplan.program.steps import CreateAllocation, Map, Reserve, Rights, SetAccess, Step
 from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
@@ -226,6 +226,19 @@ class Program(InNotebooks):
         if not self.contents:
             return self.steps
         return tuple(step for step in self.steps if not step.is_content)
+
+    @cached_property
+    def reservations(self) -> Mapping[str, Reserve]:
+        """The steps that reserve ranges of addresses, by name."""
+        return {step.name: step for _, step in self.single if isinstance(step, Reserve)}
+
+    def mappings(self) -> Iterator[Map]:
+        """The steps that map memory."""
+        return (step for step in self.steps if isinstance(step, Map))
+
+    def own_memory(self) -> Iterator[CreateAllocation]:
+        """The steps that make allocations with memory of this process."""
+        return (step for step in self.steps if isinstance(step, CreateAllocation))
 
     @cached_property
     def bindings(self) -> tuple[Step, ...]:

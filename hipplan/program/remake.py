@@ -34,7 +34,7 @@ def remapped(
     """
     chosen = _chosen(program, name, part)
     allocations = {step.name for step in chosen.steps if step.makes == "allocation"}
-    imported = next((step.name for step in chosen.steps if isinstance(step, steps.ImportAllocation)), None)
+    imported = next((step.name for step in chosen.steps if step.is_import), None)
     if imported is not None:
         raise refuse(f"'{imported}' is imported: it cannot be recreated here")
     made = program if device is None else _moved(program, chosen, device)
@@ -50,12 +50,11 @@ def stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]
     """Whether memory moves to the host or back, no memory moves to another GPU, and each device keeps its rights."""
     on_host = False
     for step in chosen:
-        if isinstance(step, steps.CreateAllocation):
+        if step.owns_memory:
             again = made.makers[step.name]
-            assert isinstance(again, steps.CreateAllocation)
-            if step.location != "device" or again.location != "device":
+            if step.is_on_host or again.is_on_host:
                 on_host = True
-            elif step.device != again.device:
+            elif step.owner != again.owner:
                 return False
         elif isinstance(step, steps.SetAccess):
             given = made.rights.get(step.name)
@@ -117,7 +116,7 @@ def _steps_of(program: Program, memory: Set[str]) -> Iterator[steps.Step]:
     """The steps of allocations."""
     if not memory:
         return
-    mapped = {step.name for step in program.steps if isinstance(step, steps.Map) and step.allocation in memory}
+    mapped = {step.name for step in program.mappings() if step.allocation in memory}
     for step in program.steps:
         if step.name in (memory if step.makes == "allocation" else mapped if isinstance(step, _OF_MAPPINGS) else ()):
             yield step
@@ -189,9 +188,7 @@ def placed_at(
     """The program with the chosen memory in other places. places: of each allocation. regions: those of the program
     with it. fields: of the new program."""
     made = [
-        replace(step, device=places[step.name].number, location=places[step.name].location)
-        if isinstance(step, steps.CreateAllocation)
-        else step
+        step.moved_to(places[step.name].number, places[step.name].location) if step.owns_memory else step
         for step in chosen.steps
         if step.makes
     ]
@@ -236,7 +233,7 @@ def on_device(program: Program, device: str) -> Place:
 def _require_movable(chosen: ChosenMemory) -> None:
     """Raises ApplyError (HP420) for memory that only a GPU can have."""
     for step in chosen.steps:
-        if isinstance(step, steps.CreateAllocation) and step.rdma:
+        if step.is_for_network:
             why = "it is for network cards, which reach a GPU's memory (rdma: true)"
             raise refuse(f"'{step.name.partition('#')[0]}' cannot move to the host", why=why)
 

@@ -16,7 +16,7 @@ from hipplan.errors import Span
 from hipplan.program.on_demand import OnDemand
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
 from hipplan.program.series import Parts, Series, segments
-from hipplan.program.steps import CPU_ORDINAL, CreateAllocation, Map, Rights, SetAccess, Step, named
+from hipplan.program.steps import CreateAllocation, Map, Rights, SetAccess, Step, named
 
 Value = TypeVar("Value")
 
@@ -94,8 +94,7 @@ class MemoryRun(Run):
         return chunk - self.chunks.start
 
     def owner(self, chunk: int) -> int:
-        kind = self.kinds[(chunk - self.chunks.start) % len(self.kinds)]
-        return kind.device if kind.location == "device" else CPU_ORDINAL
+        return self.kinds[(chunk - self.chunks.start) % len(self.kinds)].owner
 
     @property
     def memory_size(self) -> int:

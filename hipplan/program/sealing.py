@@ -82,9 +82,7 @@ def as_loaded(program: Program) -> set[str]:
 
 def _is_shared(step: steps.Step, program: Program) -> bool:
     """Whether another process may have write access to an allocation. Ranks map a sealed region to read it."""
-    if isinstance(step, steps.CreateAllocation):
-        return step.shareable != "none" and step.name.partition("#")[0] not in program.shared
-    return isinstance(step, steps.ImportAllocation)
+    return step.is_shareable and (step.is_import or step.name.partition("#")[0] not in program.shared)
 
 
 def after_change(change: Change) -> Program:

@@ -117,7 +117,7 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
         made = [*chain.from_iterable(_makers(program, group) for group in groups)]
         moves = to == MAPPED and any(memory in program.away or is_on_device(step) for memory, step in made)
         for memory, step in made:
-            if moves and isinstance(step, steps.CreateAllocation) and step.rdma:
+            if moves and step is not None and step.is_for_network:
                 yield name, cannot_sleep(name, "network cards reach it on its device (rdma: true)", "sleep to='host'")
             if step is not None and step.is_import:
                 who = f"rank {step.from_rank}" if step.from_rank >= 0 else "the process that made it"

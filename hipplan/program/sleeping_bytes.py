@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import count, cycle, pairwise
+from itertools import chain, count, cycle, pairwise
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError
@@ -19,8 +19,9 @@ from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import Resource
-from hipplan.program.runs import MappingRun, alike
-from hipplan.program.steps import CPU_ORDINAL, CreateAllocation
+from hipplan.program.runs import MappingRun
+from hipplan.program.steps import CPU_ORDINAL
+from hipplan.program.taking import taken_by
 
 
 def plan_name_of(program: Program, memory: str) -> str:
@@ -81,10 +82,7 @@ def as_if_awake(machine: Machine, program: Program) -> Machine:
 def _bytes_asleep(program: Program) -> dict[int, int]:
     """Device -> bytes that it would need more if everything were awake."""
     bytes_by_device = dict.fromkeys(program.devices.values(), 0)
-    for step, many in alike(program.sleeping):
-        if isinstance(step, CreateAllocation):
-            bytes_by_device[step.device] += many * step.size
-    for device, size in away.bytes_away(program).items():
+    for device, size in chain(taken_by(program.sleeping, None).items(), away.bytes_away(program).items()):
         bytes_by_device[device] += size
     return bytes_by_device
 

@@ -7,10 +7,10 @@ and teardown free objects, latest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from hipplan.errors import Span
+from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.language.host import HOST
 from hipplan.program.checks import Check, Reading
 from hipplan.units import format_size, short_size
@@ -104,6 +104,34 @@ class Step:
         return ""
 
     @property
+    def owner(self) -> int | None:
+        """Whose memory its allocation is, as of facts.Owners; None where it makes no allocation."""
+        return None
+
+    @property
+    def descriptors(self) -> int:
+        """File descriptors that its allocation takes, at most: AMD's runtime takes one, hipplan one that is shared."""
+        return 0
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether another process may get the memory of its allocation."""
+        return False
+
+    @property
+    def is_for_network(self) -> bool:
+        """Whether network cards reach its memory, and so only where it is now."""
+        return False
+
+    def exportable(self) -> Step:
+        """The same step, whose allocation other processes may get if its memory is this process's."""
+        return self
+
+    def moved_to(self, number: int, location: str) -> Step:
+        """The same step with the memory of its allocation there. number: the ordinal, or the NUMA node."""
+        return self
+
+    @property
     def is_on_device(self) -> bool:
         """Whether it owns memory of a device."""
         return False
@@ -193,6 +221,28 @@ class CreateAllocation(Step):
         return f"{short_size(self.size)} on {where}" + ", for RDMA" * self.rdma
 
     @property
+    def owner(self) -> int:
+        return self.device if self.location == "device" else CPU_ORDINAL
+
+    @property
+    def descriptors(self) -> int:
+        return 1 + (self.shareable != "none")
+
+    @property
+    def is_shareable(self) -> bool:
+        return self.shareable != "none"
+
+    @property
+    def is_for_network(self) -> bool:
+        return self.rdma
+
+    def exportable(self) -> CreateAllocation:
+        return replace(self, shareable="posix_fd")
+
+    def moved_to(self, number: int, location: str) -> CreateAllocation:
+        return replace(self, device=number, location=location)
+
+    @property
     def is_on_device(self) -> bool:
         return self.location == "device"
 
@@ -201,7 +251,7 @@ class CreateAllocation(Step):
         return self.location != "device"
 
     def taken_from(self, machine: Machine | None) -> int:
-        return self.device if self.location == "device" else CPU_ORDINAL
+        return self.owner
 
 
 @step_data
@@ -225,6 +275,18 @@ class ImportAllocation(Step):
         if self.rank >= 0:
             return f"{short_size(self.size)} of rank {self.rank} on {self.holder}"
         return f"{short_size(self.size)} from the caller's descriptor '{self.bind}'"
+
+    @property
+    def owner(self) -> int:
+        return self.device if self.device >= 0 else UNSEEN  # the host's: HIP takes it for the current device's
+
+    @property
+    def descriptors(self) -> int:
+        return 2
+
+    @property
+    def is_shareable(self) -> bool:
+        return True
 
     @property
     def passed_as(self) -> str:
@@ -257,6 +319,15 @@ class Reserve(Step):
         if self.alignment:
             rest = reading.address_of(self.name) % self.alignment
             yield Check(self.name, f"address modulo {self.alignment}", "0", str(rest))
+
+    def not_had(self, why: str, placed_at: int) -> ApplyError:
+        """HP404: the address cannot be had that it requires. placed_at: where the driver put it."""
+        hint = (
+            "choose another address, or use address_policy: prefer; "
+            "if the address is from a lock, lock again with --address-base"
+        )
+        summary, notes = f"'{self.name}' cannot be at {self.address:#x}", (f"the driver placed it at {placed_at:#x}",)
+        return ApplyError(Diagnostic("HP404", summary, self.origin, why=why, hint=hint, notes=notes))
 
 
 @step_data
