@@ -1,4 +1,4 @@
-"""The list of the kinds of buffers, as steps."""
+"""The lists of kinds, as steps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from hipplan.kinds.coherent.live import CreateCoherentBuffer
 from hipplan.kinds.device.live import CreateDeviceBuffer
 from hipplan.kinds.live import Buffer
 from hipplan.kinds.managed.live import Advise, AttachStream, CreateManagedBuffer, Prefetch
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.kinds.registered.live import RegisterBuffer
+from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program.steps import Step
 
 BUFFERS: dict[str, type[Buffer]] = {
@@ -15,8 +17,10 @@ BUFFERS: dict[str, type[Buffer]] = {
     for kind in (CreateDeviceBuffer, CreateCoherentBuffer, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
 }
 """Kind of buffer -> its step."""
-STEPS: tuple[type[Step], ...] = (*BUFFERS.values(), Advise, Prefetch, AttachStream)
-"""The steps that make buffers, and those about them."""
+STEPS: tuple[type[Step], ...] = (
+    *BUFFERS.values(), Advise, Prefetch, AttachStream, EnablePeer, CreateStream, AwaitStream,
+)  # fmt: skip
+"""The steps of all kinds that have a folder."""
 
 
 def lies(kind: str) -> str:

@@ -66,18 +66,13 @@ class Mover:
     def do(self, step: ContentStep) -> None:
         """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413, HP416), a copy
         has changed (HP443); OSError and ValueError for files that change while they are read."""
-        if isinstance(step, Save):
-            self._save(step)
-        elif isinstance(step, Digest):
-            self._digest(step)
-        else:
-            self._take(step)
-            if sums := self.run():
-                self._compare(sums, is_file=True)
+        step.done_by(self)
+        if self._filler is not None and (sums := self.run()):
+            self._compare(sums, is_file=True)
 
     def begin(self, step: Fill | Copy | LoadFiles, stream: int, ordinal: int) -> _core.Background:
         """Does what do() does, on threads, after the work that is in a stream now."""
-        self._take(step)
+        step.done_by(self)
         filler, self._filler = self.filler, None
         return _core.Background(self._state.runtime, filler, ordinal, stream)
 
@@ -95,22 +90,24 @@ class Mover:
             address += part.size
         self.run()
 
-    def _take(self, step: ContentStep) -> None:
-        if isinstance(step, Fill):
-            for part in step.parts:
-                self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
-        elif isinstance(step, Copy):
-            filler = self.filler
-            for to, from_ in step.pairs:
-                places = to.device, self.at(to), from_.device, self.at(from_)
-                filler.copy(step.name, *places, to.size, step.staged)
-        elif isinstance(step, LoadFiles):
-            for load in step.loads:
-                rows = self.files.rows(load.wanted)
-                for (begin, part), summed in zip_longest(load.pieces, load.sums):
-                    self._load_part(load.wanted.name, part, rows, begin, self._number(load.wanted.file, summed))
+    def fill(self, step: Fill) -> None:
+        """Gives the work of a step to the filler, as the next two do."""
+        for part in step.parts:
+            self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
 
-    def _save(self, step: Save) -> None:
+    def copy(self, step: Copy) -> None:
+        filler = self.filler
+        for to, from_ in step.pairs:
+            places = to.device, self.at(to), from_.device, self.at(from_)
+            filler.copy(step.name, *places, to.size, step.staged)
+
+    def load(self, step: LoadFiles) -> None:
+        for load in step.loads:
+            rows = self.files.rows(load.wanted)
+            for (begin, part), summed in zip_longest(load.pieces, load.sums):
+                self._load_part(load.wanted.name, part, rows, begin, self._number(load.wanted.file, summed))
+
+    def save(self, step: Save) -> None:
         size = len(step.header) + sum(part.size for part in step.parts)
         try:
             if step.places is not None:
@@ -134,7 +131,7 @@ class Mover:
             self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset, number)
         self._copies.sums.update(self.run())
 
-    def _digest(self, step: Digest) -> None:
+    def digest(self, step: Digest) -> None:
         descriptor = self._copies.files[step.place].descriptor if step.is_file else -1
         for number, (offset, size) in enumerate(step.pieces):
             self._numbers[step.place, offset] = number

@@ -32,7 +32,6 @@ from hipplan.layout.verify import native_rows, verify
 from hipplan.lowering.lowered import Lowering
 from hipplan.lowering.openings import rights_to_read_back
 from hipplan.lowering.rows import ChangeRows
-from hipplan.program.alterations import TakeOut
 from hipplan.program.backups import is_backup
 from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
@@ -130,7 +129,7 @@ class Transaction:
         altering = Series.joined((change.carries, change.changes))
         if altering:
             if change.takes_out:  # hipMemUnmap does not wait for kernels
-                self._step = next(step for step in change.changes if isinstance(step, TakeOut))
+                self._step = next(step for step in change.changes if step.takes_out)
                 wait_until_idle(old.runtime, change.devices_of_both)
             self._advance(altering)
             if self._options.check:

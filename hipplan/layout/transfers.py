@@ -133,9 +133,8 @@ class Moves:
 
     def _enqueued(self, step: Fill | Copy | LoadFiles, work: Queued, handle: int, ordinal: int) -> _core.QueuedWork:
         mover = Mover(self._holding.state, Files(), None, self._callbacks)
-        pattern = bytes.fromhex(step.pattern) if isinstance(step, Fill) else b""
         copies = [(mover.at(to), to.device, mover.at(from_), from_.device, to.size) for to, from_ in work.copies]
-        fills = [(mover.at(part), part.size, pattern) for part in work.fills]
+        fills = [(mover.at(part), part.size, work.pattern) for part in work.fills]
         return _core.QueuedWork(self._holding.state.runtime, step.name, ordinal, handle, copies, fills)
 
     def _with_lanes(self, staging: Staging, files: Files) -> Mover:

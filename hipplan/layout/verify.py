@@ -1,13 +1,9 @@
-"""Reads back what HIP reports about a layout, and compares it with the steps.
-
-One function for each kind of step.
-"""
+"""Reads back what HIP reports about a layout. The steps say what is compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import overload
 
 from hipplan import _core
@@ -64,13 +60,7 @@ class Checks(Sequence[Check], InNotebooks):
         values = iter(self._readings.values)
         checks: list[Check] = []
         for number, step in enumerate(self._program.steps):
-            match step:
-                case steps.CreateAllocation():
-                    checks += _allocation(step, values)
-                case steps.Map():
-                    checks += _mapping(step, values)
-                case steps.SetAccess():
-                    checks += _access(step, self._program, values)
+            checks += step.read_back(values, word_of, self._program.devices)
             checks += self._by_step.get(number, ())
         return (*checks, *self._by_step.get(len(self._program.steps), ()))
 
@@ -119,31 +109,3 @@ def native_rows(program: Program, whole: Program | None = None) -> _core.Rows:
     back many times. whole: the program of which it has only some steps."""
     owner = whole or program
     return _rows.value(program, lambda: _core.Rows(rows_of(program.making, owner.slots, owner.owners)))
-
-
-def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
-    location, device, kind, handle = islice(values, 4)
-    current = _location(word_of("location", location), device)
-    if step.location == "host" and word_of("location", location) == "host_numa":
-        current = step.location  # CUDA's memory of the host is always on some node
-    yield Check(step.name, "location", _location(step.location, step.device), current)
-    yield Check(step.name, "type", step.type, word_of("type", kind))
-    yield Check(step.name, "shareable", step.shareable, word_of("shareable", handle))
-    if step.rdma:
-        yield Check(step.name, "rdma", "yes", "yes" if next(values) else "no")
-
-
-def _mapping(step: steps.Map, values: Iterator[int]) -> Iterator[Check]:
-    address, base, size = islice(values, 3)
-    yield Check(step.name, "mapped piece", f"{step.size} at {address:#x}", f"{size} at {base:#x}")
-
-
-def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> Iterator[Check]:
-    """The access of every device of the plan; one that is not named must have none. HIP does not report the host's."""
-    desired = dict(step.rights)
-    for (name, ordinal), current in zip(program.devices.items(), values):  # noqa: B905
-        yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), word_of("access", current))
-
-
-def _location(kind: str, ordinal: int) -> str:
-    return {"device": f"device {ordinal}", "host_numa": f"NUMA node {ordinal}"}.get(kind, kind)

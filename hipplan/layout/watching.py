@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 
 from hipplan.layout.state import State
-from hipplan.program.alterations import TakeOut
 from hipplan.program.change import Change
 
 log = logging.getLogger("hipplan")
@@ -85,7 +84,7 @@ class Watches:
 def _touched(state: State, change: Change) -> set[str]:
     """Names of objects whose memory a change unmaps, and of everything inside."""
     names = {step.name for step in change.gone if step.makes}
-    names |= {step.name for step in change.changes if isinstance(step, TakeOut)}
+    names |= {step.name for step in change.changes if step.takes_out}
     touched = set(names)
     for resource in state.resources.values():
         if resource.kind == "mapping" and not names.isdisjoint((resource.name, resource.memory)):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from hipplan.errors import MachineError
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.lowering.openings import with_rights_kept
 from hipplan.lowering.pieces import fitted, is_uneven, named, no_way, whole_name
 from hipplan.lowering.sure_access import concerned, unsure
@@ -25,7 +26,7 @@ from hipplan.program.program import Program
 from hipplan.program.remake import carries_of
 from hipplan.program.runs import alike
 from hipplan.program.sleeping import wakes_up
-from hipplan.program.steps import CreateAllocation, EnablePeer, Map, SetAccess, Step
+from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.lowering.pieces import whole_name
 from hipplan.lowering.sure_access import Ranges, concerned, rights_of
 from hipplan.machines.machine import Machine
@@ -27,7 +28,6 @@ from hipplan.program.program import Program
 from hipplan.program.runs import alike
 from hipplan.program.steps import (
     UNSEEN,
-    EnablePeer,
     Map,
     Rights,
     SetAccess,

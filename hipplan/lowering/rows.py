@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.peer.live import EnablePeer
+from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program import steps
 from hipplan.program.alterations import (
     ChangeAccess,
@@ -145,19 +147,19 @@ def _copy(s: CopyBytes, slots: Slots, owners: Owners, old: Old) -> Row:
 
 
 _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Owners, Any], Row]] = {
-    steps.EnablePeer: _fields("link peer", "device", "peer"),
+    EnablePeer: _fields("link peer", "device", "peer"),
     steps.CreateAllocation: _allocation,
     steps.ImportAllocation: _fields("import allocation", "size", "device"),
     steps.Reserve: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     ReserveBeside: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     steps.Map: _map,
     steps.SetAccess: _set_access,
-    steps.CreateStream: _fields("create stream", "device"),
+    CreateStream: _fields("create stream", "device"),
     **{kind: _fields(*kind.row) for kind in BUFFERS.values()},
     Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
     Prefetch: _prefetch,
     AttachStream: lambda s, slots, *_: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
-    steps.AwaitStream: lambda s, slots, *_: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
+    AwaitStream: lambda s, slots, *_: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
     ChangeAccess: _change_access,
     KeepAccess: _keep_access,
     ChangeAdvice: _fields("advise", "offset", "size", "now", "before"),

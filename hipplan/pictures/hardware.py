@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.language.host import HOST
 from hipplan.machines.machine import Link, Machine, MachineDevice
 from hipplan.pictures.looks import OF_HOST, OF_NOBODY, OF_SIGNS, Owners
@@ -117,7 +118,7 @@ class Hardware:
                     if near > 0:
                         label = f"{near} hop{'s' * (near > 1)}"
                         yield from _wires(by_link[name, near], "link", label)
-        peers = {(step.device, step.peer) for step in self.program.steps if isinstance(step, steps.EnablePeer)}
+        peers = {(step.device, step.peer) for step in self.program.steps if isinstance(step, EnablePeer)}
         among = {pair for pair in peers if set(pair) <= {*drawn}}
         yield from _wires(among, "peer", "peer access")
 

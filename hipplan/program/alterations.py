@@ -68,6 +68,7 @@ class TakeOut(Step):
     """Unmaps a mapping of the old layout to map something else in its place."""
 
     call = "hipMemUnmap"
+    takes_out = True
     reservation: str
     allocation: str
     rights: Rights

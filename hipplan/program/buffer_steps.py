@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.making import Making
+from hipplan.kinds.stream.live import AwaitStream
 from hipplan.language.objects import ResolvedBuffer
 from hipplan.program import steps
 
@@ -15,7 +16,7 @@ class Buffers(Making):
 
     def waits(self) -> Iterator[steps.Step]:
         """The waits for what the steps so far enqueue."""
-        return (steps.AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
+        return (AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
     def steps_of(self, buffer: ResolvedBuffer) -> Iterable[steps.Step]:
         """The steps of one buffer."""

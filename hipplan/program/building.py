@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
+from hipplan.kinds.peer.live import EnablePeer
+from hipplan.kinds.stream.live import CreateStream
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.machines.machine import Machine
@@ -37,11 +39,11 @@ class Building:
         made: Parts[steps.Step] = Parts()
         for peer in objects.peers:
             name, device, other = f"{peer.device}->{peer.peer}", self._devices[peer.device], self._devices[peer.peer]
-            made.append(steps.EnablePeer(name=name, device=device, peer=other, origin=plan.span(*peer.path)))
+            made.append(EnablePeer(name=name, device=device, peer=other, origin=plan.span(*peer.path)))
         made.extend(self._memory.all_steps())
         for stream in objects.streams.values():
             device, span = self._devices[stream.device], plan.span(*stream.path)
-            made.append(steps.CreateStream(name=stream.name, device=device, origin=span))
+            made.append(CreateStream(name=stream.name, device=device, origin=span))
         buffers = Buffers(plan, self._machine, self._devices)
         made.extend(chain.from_iterable(map(buffers.steps_of, objects.buffers.values())))
         made.extend(buffers.waits())

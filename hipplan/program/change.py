@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from hipplan.program import steps
-from hipplan.program.alterations import ChangeAccess
+from hipplan.program.alterations import ChangeAccess, CopyBytes
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, plain, runs
@@ -146,6 +146,11 @@ class Change:
     def takes_out(self) -> bool:
         """Whether a mapping is unmapped before the end."""
         return len(self.gone) > len(self.released)
+
+    @property
+    def carried(self) -> Set[str]:
+        """The allocations that are made again with their bytes."""
+        return {step.name for step in self.carries if isinstance(step, CopyBytes)}
 
     @property
     def spared(self) -> tuple[steps.Step, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from hipplan.plain import counted
+
+Words = Callable[[str, int], str]
+"""(of what, HIP's number) -> hipplan's word for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.files.tensorfiles import FileProblem, Files, WantedBytes
@@ -58,11 +58,25 @@ Fresh: TypeAlias = Callable[[str, MemoryPart], Iterator[MemoryPart]]
 """(name, part of it) -> what of the part has to be written."""
 
 
+class Mover(Protocol):
+    """Who carries out content steps."""
+
+    def fill(self, step: Fill) -> None: ...
+    def copy(self, step: Copy) -> None: ...
+    def load(self, step: LoadFiles) -> None: ...
+    def save(self, step: Save) -> None: ...
+    def digest(self, step: Digest) -> None: ...
+
+
 @step_data
 class ContentStep(Step):
     """What the steps that move bytes have, and what hipplan asks each."""
 
     is_content = True
+
+    def done_by(self, mover: Mover) -> None:
+        """Has it carried out."""
+        raise NotImplementedError
 
     @property
     def is_staged(self) -> bool:
@@ -76,6 +90,10 @@ class ContentStep(Step):
     def read(self) -> Sequence[MemoryPart]:
         """The memory that it reads."""
         return ()
+
+    def sides(self) -> Iterator[tuple[MemoryPart, ...]]:
+        """The parts that each piece of the work uses together."""
+        yield from ((part,) for part in self.written())
 
     @property
     def file_written(self) -> str:
@@ -116,6 +134,9 @@ class Fill(ContentStep):
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} of {self.value}"
 
+    def done_by(self, mover: Mover) -> None:
+        mover.fill(self)
+
     def written(self) -> Sequence[MemoryPart]:
         return self.parts
 
@@ -140,6 +161,9 @@ class Copy(ContentStep):
         size = short_size(sum(to.size for to, _ in self.pairs))
         return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
 
+    def done_by(self, mover: Mover) -> None:
+        mover.copy(self)
+
     @property
     def is_staged(self) -> bool:
         return self.staged
@@ -149,6 +173,9 @@ class Copy(ContentStep):
 
     def read(self) -> Sequence[MemoryPart]:
         return [source for _, source in self.pairs]
+
+    def sides(self) -> Iterator[tuple[MemoryPart, ...]]:
+        yield from self.pairs
 
     def only(self, fresh: Fresh) -> Copy | None:
         pairs = tuple(
@@ -186,6 +213,9 @@ class LoadFiles(ContentStep):
         size = short_size(sum(part.size for load in self.loads for _, part in load.pieces))
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
+
+    def done_by(self, mover: Mover) -> None:
+        mover.load(self)
 
     @property
     def is_staged(self) -> bool:
@@ -246,6 +276,9 @@ class Save(ContentStep):
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"
 
+    def done_by(self, mover: Mover) -> None:
+        mover.save(self)
+
     @property
     def is_staged(self) -> bool:
         return True
@@ -275,6 +308,9 @@ class Digest(ContentStep):
         where = self.place if self.is_file else "its copy"
         size = sum(size for _, size in self.pieces)
         return f"{short_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
+
+    def done_by(self, mover: Mover) -> None:
+        mover.digest(self)
 
 
 Staging = dict[int, int]

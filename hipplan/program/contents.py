@@ -18,6 +18,7 @@ from hipplan.files.tensorfiles import WantedBytes, is_safetensors
 from hipplan.files.values import encode
 from hipplan.kinds.lives import lies
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.stream.live import CreateStream
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, MemoryPart, Staging, Taken
@@ -26,7 +27,7 @@ from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.runs import without
 from hipplan.program.series import Series
-from hipplan.program.steps import CPU_ORDINAL, CreateStream, Step
+from hipplan.program.steps import CPU_ORDINAL, Step
 from hipplan.units import full_size
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hipplan.errors import Diagnostic, HeldError, PlanError, Span
 from hipplan.kinds.lives import BUFFERS
+from hipplan.kinds.peer.live import EnablePeer
+from hipplan.kinds.stream.live import CreateStream
 from hipplan.language.findings import in_order
 from hipplan.language.host import HOST
 from hipplan.language.objects import Path, bare_uuid
@@ -82,8 +84,8 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
     made: list[tuple[str, str, Path]] = [
         (name, BUFFERS[buffer.spec.kind].why_not_held, buffer.path) for name, buffer in objects.buffers.items()
     ]
-    made += [(name, steps.CreateStream.why_not_held, stream.path) for name, stream in objects.streams.items()]
-    made += [(f"{peer.device}->{peer.peer}", steps.EnablePeer.why_not_held, peer.path) for peer in objects.peers]
+    made += [(name, CreateStream.why_not_held, stream.path) for name, stream in objects.streams.items()]
+    made += [(f"{peer.device}->{peer.peer}", EnablePeer.why_not_held, peer.path) for peer in objects.peers]
     imports = ((name, item.path) for name, item in objects.allocations.items() if item.spec.bind)
     made += [(name, steps.ImportAllocation.why_not_held, path) for name, path in imports]
     made += [(name, _WHY_NO_POOL, region.path) for name, region in objects.regions.items() if region.spec.torch]

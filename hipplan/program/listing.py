@@ -10,7 +10,6 @@ from pathlib import PurePath
 from hipplan.errors import Span
 from hipplan.kinds.lives import lies
 from hipplan.program import losses
-from hipplan.program.alterations import CopyBytes
 from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change
 from hipplan.program.losses import Loss
@@ -163,8 +162,7 @@ def _again(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     yield from ("is recreated", _sizes(was, now), _devices(was, now))
     count, of = _chunks_recreated(now, change)
     yield f"{of - count} of {of} chunks with their bytes" * (count < of)
-    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in change.carries)
-    yield "with its bytes" * carried
+    yield "with its bytes" * (now.name in change.carried)
 
 
 def _slept(was: Resource, now: Resource, change: Change) -> str:

@@ -17,10 +17,9 @@ from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
 from hipplan.kinds.live import Buffer
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.language.host import HOST
 from hipplan.plain import counted
-from hipplan.program import steps
-from hipplan.program.alterations import CopyBytes
 from hipplan.program.backups import DROP
 from hipplan.program.change import Change
 from hipplan.program.content_steps import where_written
@@ -164,7 +163,7 @@ class _Losses:
         self._change = change
         self._old, self._new = _Side(change.old), _Side(change.new)
         self._gone = {step.name for step in change.gone if step.makes == "allocation"}
-        self._gone -= {step.name for step in change.carries if isinstance(step, CopyBytes)}
+        self._gone -= change.carried
         """Allocations whose memory does not stay, and whose bytes are not carried over."""
         self._as_loaded = as_loaded(change.old)
         self._written = where_written(change.contents)
@@ -181,7 +180,7 @@ class _Losses:
             if isinstance(step, Buffer):
                 if "#" not in step.name:
                     self._of_buffer(step)
-            elif isinstance(step, steps.EnablePeer):
+            elif isinstance(step, EnablePeer):
                 self._of_link(step)
         self._of_overwritten()
         self._of_addresses()
@@ -235,7 +234,7 @@ class _Losses:
         if (step.makes, step.name) in self._new.objects:
             self._of(buffer).address = "moves"
 
-    def _of_link(self, step: steps.EnablePeer) -> None:
+    def _of_link(self, step: EnablePeer) -> None:
         device, peer = (self._old.names[ordinal] for ordinal in (step.device, step.peer))
         self._of(self._old.objects["peer", step.name]).rights.append(f"{device} loses access to buffers of {peer}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from hipplan.program.content_steps import Copy, Fill, LoadFiles, MemoryPart
@@ -25,6 +24,8 @@ class Queued(NamedTuple):
     copies: tuple[tuple[MemoryPart, MemoryPart], ...] = ()
     """(to, from)."""
     fills: tuple[MemoryPart, ...] = ()
+    pattern: bytes = b""
+    """What they are filled with."""
 
 
 def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queued | None:
@@ -32,7 +33,7 @@ def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queue
 
     Raises Refused for bytes that only other devices can move.
     """
-    for sides in _sides(step):
+    for sides in step.sides():
         devices = {part.device for part in sides} - {CPU_ORDINAL}
         if devices and queue.ordinal not in devices:
             others = ", ".join(name for name, ordinal in memory.devices.items() if ordinal in devices)
@@ -42,18 +43,10 @@ def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queue
                 hint=f"take a stream of {others}, or leave stream out",
             )
     if isinstance(step, Fill) and all(part.device == queue.ordinal for part in step.parts):
-        return Queued(fills=step.parts)
+        return Queued(fills=step.parts, pattern=bytes.fromhex(step.pattern))
     if isinstance(step, Copy) and all(_is_direct(memory, to, from_, queue.ordinal) for to, from_ in step.pairs):
         return Queued(copies=step.pairs)
     return None
-
-
-def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[MemoryPart, ...]]:
-    """The parts that each piece of the work uses."""
-    if isinstance(step, Copy):
-        yield from step.pairs
-    else:
-        yield from ((part,) for part in step.written())
 
 
 def _is_direct(memory: Memory, to: MemoryPart, from_: MemoryPart, ordinal: int) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.language.host import HOST
-from hipplan.program.checks import Check, Reading
+from hipplan.program.checks import Check, Reading, Words
 from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Step:
     """For a step about an object: whether the object has to be made again where this step differs."""
     awaits_stream: ClassVar[bool] = False
     """Whether it does nothing but wait for work in a stream."""
+    takes_out: ClassVar[bool] = False
+    """Whether it unmaps a mapping of the old layout."""
     is_repeated: ClassVar[bool] = False
     """For a step about an object: whether it is done again where it differs, and the object stays."""
     why_awake: ClassVar[str] = ""
@@ -165,6 +168,11 @@ class Step:
         """Compares it with what HIP reports about its object: nothing of most."""
         return iter(())
 
+    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
+        """Compares it with numbers that native code has read for it, where it reads all of a kind at once. values:
+        those of this step and of later ones. devices: the plan's names -> ordinals."""
+        return iter(())
+
     def range_checks(self, about: Sequence[Step], reading: Reading) -> Iterator[Check]:
         """Compares parts of its object with what HIP reports. about: the steps about it that make nothing."""
         return iter(())
@@ -175,25 +183,6 @@ def named(step: Step) -> Callable[[str], Step]:
     kind: Callable[..., Step] = type(step)
     _, *others = (getattr(step, field.name) for field in fields(kind))  # type: ignore[arg-type]
     return lambda name: kind(name, *others)
-
-
-@step_data
-class EnablePeer(Step):
-    call = "hipDeviceEnablePeerAccess"
-    makes = "peer"
-    why_awake = "it has no memory"
-    why_not_held = (
-        "a peer link belongs to one process; access: names the devices that may use memory, and needs no link"
-    )
-    device: int
-    peer: int
-
-    @property
-    def key(self) -> Key:
-        return "peer", self.device, self.peer
-
-    def describe(self) -> str:
-        return f"device {self.device} may reach device {self.peer}"
 
 
 @step_data
@@ -250,8 +239,23 @@ class CreateAllocation(Step):
     def is_on_host(self) -> bool:
         return self.location != "device"
 
+    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
+        location, device, kind, handle = islice(values, 4)
+        current = _place(words("location", location), device)
+        if self.location == "host" and words("location", location) == "host_numa":
+            current = self.location  # CUDA's memory of the host is always on some node
+        yield Check(self.name, "location", _place(self.location, self.device), current)
+        yield Check(self.name, "type", self.type, words("type", kind))
+        yield Check(self.name, "shareable", self.shareable, words("shareable", handle))
+        if self.rdma:
+            yield Check(self.name, "rdma", "yes", "yes" if next(values) else "no")
+
     def taken_from(self, machine: Machine | None) -> int:
         return self.owner
+
+
+def _place(location: str, number: int) -> str:
+    return {"device": f"device {number}", "host_numa": f"NUMA node {number}"}.get(location, location)
 
 
 @step_data
@@ -351,6 +355,10 @@ class Map(Step):
     def describe(self) -> str:
         return f"{short_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
 
+    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
+        address, base, size = islice(values, 3)
+        yield Check(self.name, "mapped piece", f"{self.size} at {address:#x}", f"{size} at {base:#x}")
+
 
 @step_data
 class SetAccess(Step):
@@ -364,37 +372,14 @@ class SetAccess(Step):
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
         return ", ".join(who) + (", for everything mapped in the range" if self.together else "")
 
+    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
+        # A device of the plan that is not named must have no access. HIP does not report the host's.
+        desired = dict(self.rights)
+        for (name, ordinal), current in zip(devices.items(), values):  # noqa: B905
+            yield Check(self.name, f"access of {name}", desired.get(ordinal, "none"), words("access", current))
+
 
 def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> Rights:
     """SetAccess.rights from a plan's access. ordinals: of the plan's devices; KeyError for another."""
     given = ((who, right) for who, right in access.items() if right != "none")
     return tuple((CPU_ORDINAL if who == HOST else ordinals[who], right) for who, right in given)
-
-
-@step_data
-class CreateStream(Step):
-    call = "hipStreamCreateWithFlags"
-    makes = "stream"
-    why_awake = "it has no memory"
-    why_not_held = "a stream belongs to one process"
-    device: int
-
-    def describe(self) -> str:
-        return f"on device {self.device}"
-
-
-@step_data
-class AwaitStream(Step):
-    """Waits until enqueued work is done. `name` is the stream's; empty: the null stream of `on`."""
-
-    call = "hipStreamSynchronize"
-    awaits_stream = True
-    on: int
-    """The device that the stream belongs to, current in the call."""
-
-    @property
-    def stream_used(self) -> tuple[str, int]:
-        return self.name, self.on
-
-    def describe(self) -> str:
-        return "until it is idle" if self.name else f"until the null stream of device {self.on} is idle"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from operator import attrgetter
 
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
+from hipplan.program.steps import Map, SetAccess, Step
 
 
 def upward(made: Iterable[Step], ranges: Container[object]) -> list[Step]:
@@ -21,7 +21,7 @@ def upward(made: Iterable[Step], ranges: Container[object]) -> list[Step]:
     """Range -> its mappings that are still to come, the last one first."""
     for mapping in sorted(mappings.values(), key=attrgetter("offset"), reverse=True):
         waiting.setdefault(mapping.reservation, []).append(mapping)
-    memory = {step.name: step for step in made if isinstance(step, (CreateAllocation, ImportAllocation))}
+    memory = {step.name: step for step in made if step.makes == "allocation"}
     out: list[Step] = []
 
     def add_memory(name: str) -> None:
@@ -36,8 +36,6 @@ def upward(made: Iterable[Step], ranges: Container[object]) -> list[Step]:
                 out.append(mappings.pop(mapping.name))
         if step.name in memory:
             add_memory(step.name)
-        elif not isinstance(step, (CreateAllocation, ImportAllocation)) and not (
-            isinstance(step, Map) and step.reservation in ranges
-        ):
+        elif step.makes != "allocation" and not (isinstance(step, Map) and step.reservation in ranges):
             out.append(step)
     return out

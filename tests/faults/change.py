@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.kinds.device.live import CreateDeviceBuffer
 from hipplan.kinds.managed.live import CreateManagedBuffer
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.stream.live import CreateStream
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
@@ -73,7 +75,7 @@ class Change(Phase):
     def _unaddressed(self, failures: Any) -> set[Key]:
         """Streams have no address that the layout could tell."""
         here = {key for key in self.sim.alive() if key[0] == "stream"}
-        made = sum(isinstance(step, steps.CreateStream) for step in self.layout.program.steps)
+        made = sum(isinstance(step, CreateStream) for step in self.layout.program.steps)
         leaked = {key for key in keys_of(failures) if key[0] == "stream"}
         assert len(here) == made + len(leaked)
         return here
@@ -182,7 +184,7 @@ def owned(sim: Simulator, layout: Layout) -> set[Key]:
             collected.add(("reservation", hex(max(begin for begin in ranges if begin <= base))))
         elif isinstance(step, steps.Map):
             collected.add(("mapping", hex(state.address_of(step.name))))
-        elif isinstance(step, steps.EnablePeer):
+        elif isinstance(step, EnablePeer):
             collected.add(("peer", f"{step.device}->{step.peer}"))
         elif type(step).__name__.endswith("Buffer"):
             collected.add(("buffer", hex(state.address_of(step.name))))

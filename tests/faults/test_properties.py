@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hipplan.files.strict_json import pieces
 from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.stream.live import AwaitStream
 from hipplan.language.loader import load
 from hipplan.layout.options import Options
 from hipplan.layout.prepare import prepare
@@ -86,7 +87,7 @@ def _needs(step: steps.Step) -> Iterator[str]:
         yield from (step.reservation, step.allocation)
     if isinstance(step, (Prefetch, AttachStream)):
         yield step.stream
-    if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream, steps.AwaitStream)):
+    if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream, AwaitStream)):
         yield step.name
 
 

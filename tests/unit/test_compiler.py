@@ -9,8 +9,10 @@ import pytest
 
 from hipplan.errors import MachineError
 from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.kinds.registered.live import RegisterBuffer
+from hipplan.kinds.stream.live import AwaitStream
 from hipplan.language.loader import load
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
@@ -119,7 +121,7 @@ def test_an_alignment_that_is_no_multiple_of_the_granularity(on: Machine, alignm
 
 def test_all_peers_are_directed_links() -> None:
     plan = {"devices": {"gpu": {"count": 2}}, "peers": "all", "buffers": {"b": {"kind": "device", "size": 4096}}}
-    links = [(s.device, s.peer) for s in compiled(plan).steps if isinstance(s, steps.EnablePeer)]
+    links = [(s.device, s.peer) for s in compiled(plan).steps if isinstance(s, EnablePeer)]
 
     assert links == [(0, 1), (1, 0)]
 
@@ -152,7 +154,7 @@ def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
     streams = {"s": {"device": "gpu.1"}}
     program = compiled({"devices": {"gpu": {"count": 2}}, "streams": streams, "buffers": {"m": managed}})
     on = [step.on for step in program.steps if isinstance(step, Prefetch)]
-    waits = [(step.name, step.on) for step in program.steps if isinstance(step, steps.AwaitStream)]
+    waits = [(step.name, step.on) for step in program.steps if isinstance(step, AwaitStream)]
 
     assert on == [1, 0, 1, 1]
     assert waits == [("s", 1), ("", 1), ("", 0)]
