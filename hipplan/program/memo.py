@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Set
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar, cast
 
 Of = TypeVar("Of")
@@ -28,7 +28,8 @@ class Memo(Generic[Of, Value]):
             value = compute()
             if cast("object", value) is of:
                 return value
-            self._values[number] = weakref.ref(of, lambda _: self._values.pop(number, None)), value
+            # The callback runs no Python code, in which the interpreter would swallow an interrupt.
+            self._values[number] = weakref.ref(of, partial(self._values.pop, number)), value
         return value
 
 
