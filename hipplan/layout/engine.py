@@ -45,7 +45,7 @@ def carry_out(holding: Holding, wanted: Wanted, options: Options = DEFAULT) -> D
 
 
 def _change(holding: Holding, verb: Verb, wanted: Wanted, options: Options) -> Difference:
-    with holding.lock, ExitStack() as group:
+    with holding.lock.taken(), ExitStack() as group:
         if holding.is_forked:
             holding.require_open()  # raises, before an agreement begins
         agreement = None

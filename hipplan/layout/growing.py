@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError, driver_failure
@@ -238,26 +237,29 @@ def require_target(region: str, to: object) -> str:
 
 @contextmanager
 def together(
-    lock: AbstractContextManager[Any], begin: Callable[[_core.PoolsChange], Undone], *, retain: bool = False
+    lock: Callable[[], AbstractContextManager[None]],
+    begin: Callable[[_core.PoolsChange], Undone],
+    *,
+    retain: bool = False,
 ) -> Iterator[None]:
     """What several pools begin, all of them do when the block ends, and none does if it raises.
 
-    lock: the layout's, for what frees copies. begin: adds them to a change; retain: as of Layout.wake(). Raises what
-    begin and the block raise; LeakError, of the block too: it is done, but memory could not be released.
+    lock: takes the layout's, for what frees copies. begin: adds them to a change; retain: as of Layout.wake(). Raises
+    what begin and the block raise; LeakError, of the block too: it is done, but memory could not be released.
     """
     change, undone, leaked = _core.PoolsChange(), Undone(0), None
     ended, taken_back = _core.UndoReport(), _core.UndoReport()  # now, so that no memory is needed at the decision
     try:
-        with lock:
+        with lock():
             undone = begin(change)
         try:
             yield
         except LeakError as error:
             leaked = error
-        with lock:
+        with lock():
             change.commit(retain, ended)
     except BaseException:
-        with lock:
+        with lock():
             change.undo(taken_back)
         log_failures(undone)
         _log_undo(undone_of(taken_back))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,7 +20,7 @@ from hipplan.layout.state import State
 from hipplan.layout.streams import Stream
 from hipplan.layout.together import Together
 from hipplan.layout.transfer import UnderWay
-from hipplan.layout.turn import Turn
+from hipplan.layout.turn import LayoutLock, Turn
 from hipplan.layout.undo import NOTHING, Undone, free_retired
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
@@ -118,7 +117,8 @@ class Holding:
         """Callbacks before memory is freed."""
         self.record = record
         """Writes the record, if there is one."""
-        self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
+        self.lock = LayoutLock()
+        """The lock for changing it."""
         self.turn = Turn(self.lock, self.under_way)
         """Whose it is to move bytes."""
         self.is_filling = False
@@ -158,12 +158,7 @@ class Holding:
 
     def is_changed_here(self) -> bool:
         """Whether this thread is in the middle of a change: called by on_step, or in a signal's handler."""
-        if not self.lock.acquire(blocking=False):
-            return False  # another thread is
-        try:
-            return self.native.changing
-        finally:
-            self.lock.release()
+        return self.lock.is_taken_here() and self.native.changing
 
     def piece(self, name: str) -> Piece:
         """Returns a new Piece. KeyError suggests a similar name; BufferError while it sleeps, once the layout is
@@ -209,7 +204,7 @@ class Holding:
 
     def undo_doubt(self) -> Undone:
         """Rolls back a change in doubt. Afterwards the layout can still only be closed."""
-        with self.lock:
+        with self.lock.taken():
             return NOTHING if self.in_doubt is None else self.in_doubt()
 
     def close(self, force: bool) -> Undone:

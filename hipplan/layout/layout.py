@@ -94,7 +94,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
 
         Raises HipError if a query fails, ValueError if the layout is closed.
         """
-        with self._holding.lock:
+        with self._holding.lock.taken():
             self._holding.require_open()
             return verify(self._holding.state)
 
@@ -109,7 +109,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         """
         from hipplan.pictures.picture import draw
 
-        with self._holding.lock:
+        with self._holding.lock.taken():
             self._holding.require_open()
             state = self._holding.state
             ranges = [resource for resource in state.program.resources if resource.kind in ("region", "reservation")]
@@ -123,7 +123,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         (closed), ValueError (not an own allocation with shareable: posix_fd), HipError.
         Source: hipMemExportToShareableHandle.
         """
-        with self._holding.lock:
+        with self._holding.lock.taken():
             return export(self._holding.state, self[name].resource)
 
     def export_dma_buf(self, name: str) -> DmaBuf:
@@ -133,7 +133,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         it sleeps), ApplyError: it is not one handle (HP420), or the driver refused (HP401): HIP before 7.0.
         Source: hipMemGetHandleForAddressRange.
         """
-        with self._holding.lock:
+        with self._holding.lock.taken():
             return export_dma_buf(self._holding.state, self[name])
 
     def watch(self, name: str, *, on_unmap: OnName | None = None, on_map: OnName | None = None) -> Watch:
@@ -185,7 +185,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         for pool in self._torch_pools.values():
             pool.trim()
         holding.under_way.wait(patience(), stop=force)
-        with pools_emptied(holding, force), holding.lock:
+        with pools_emptied(holding, force), holding.lock.taken():
             if self.closed:
                 return NOTHING
             holding.watches.before(holding.state)

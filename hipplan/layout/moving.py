@@ -166,7 +166,7 @@ class MovesBytes(InGroup):
             raise RuntimeError("the layout is being changed: bytes cannot be copied during a change")
         with self._holding.turn.taken():
             try:
-                with self._holding.lock:  # else a change in another thread may remove the pieces
+                with self._holding.lock.taken():  # else a change in another thread may remove the pieces
                     program, pieces = self.program, [self._holding.piece(name) for name in names]
                     queue = None if stream is None else self._stream(stream)
                     moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes, queue)

@@ -67,7 +67,7 @@ class HasPools:
         The view keeps the copy: a later wake() does not free it. Writing to it changes what wake() restores.
         """
         self._holding.require_open()
-        with self._holding.lock:
+        with self._holding.lock.taken():
             copies = (pool.host_copy(address, size) for pool in self._holding.pools)
             return next((copy for copy in copies if copy is not None), None)
 

@@ -48,7 +48,7 @@ def pools_asleep(holding: Holding, names: Names, to: object) -> Iterator[Names]:
     with holding.pools.stopped(pools):
         for pool in pools:
             pool.empty_cache()
-        with holding.turn.taken(), together(holding.lock, begin):
+        with holding.turn.taken(), together(holding.lock.taken, begin):
             yield others
 
 
@@ -66,7 +66,7 @@ def pools_awake(holding: Holding, names: Names | None, *, retain: bool) -> Itera
         asleep = [pool for pool in pools if pool.native.state == "asleep"]  # another thread may have been quicker
         return of_all(asleep, lambda pool: pool.begin_wake(change))
 
-    with turn.taken(), together(holding.lock, begin, retain=retain):
+    with turn.taken(), together(holding.lock.taken, begin, retain=retain):
         yield others
 
 

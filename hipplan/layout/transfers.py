@@ -107,7 +107,7 @@ class Moves:
 
     def _begin(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:
         """Start a transfer. It keeps the leases, and the files open."""
-        with self._holding.lock:  # otherwise a change in another thread may destroy the stream
+        with self._holding.lock.taken():  # otherwise a change in another thread may destroy the stream
             return self._begun(step, stream)
 
     def _begun(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:

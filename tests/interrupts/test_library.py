@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -359,7 +359,10 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
     address = layout["model[0]"].address
     sim.runtime.write(address, b"parent")
     before = sim.alive()
-    layout._holding.lock.acquire()  # as if a thread were closing it: the child must not wait for that thread
+    closing = ExitStack()
+    closing.enter_context(
+        layout._holding.lock.taken()
+    )  # as if a thread were closing it: the child must not wait for that thread
     child = os.fork()
     if child == 0:  # whatever goes wrong here must not run pytest a second time
         code = 1
@@ -373,7 +376,7 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
             code = 0 if ok else 2
         finally:
             os._exit(code)
-    layout._holding.lock.release()
+    closing.close()
     end = time.monotonic() + 300
     done, status = 0, 0
     while not done and time.monotonic() < end:

@@ -88,7 +88,7 @@ def test_the_next_sleep_waits_for_the_memory_and_works(layout: Layout, sim: Simu
     with being_freed(sim, tmp_path, slept(layout).wake):
         second = threading.Thread(target=slept, args=(layout,))
         second.start()
-        wait_until(lambda: not layout._holding.lock.acquire(blocking=False) or layout._holding.lock.release(), "it")
+        wait_until(lambda: layout._holding.lock._owner == second.ident, "the sleep")
         assert layout.asleep == {} and copies(sim) == 1
     second.join()
     assert layout.asleep == {"weights": "host"}
@@ -108,9 +108,7 @@ def test_a_sleep_of_another_layout_waits_too(layout: Layout, sim: Simulator, tmp
         with being_freed(sim, tmp_path, slept(layout).wake):
             second = threading.Thread(target=slept, args=(other,))
             second.start()
-            wait_until(
-                lambda: not other._holding.lock.acquire(blocking=False) or other._holding.lock.release(), "the sleep"
-            )
+            wait_until(lambda: other._holding.lock._owner == second.ident, "the sleep")
             assert (other.asleep, copies(sim)) == ({}, 1)
         second.join()
         assert other.asleep == {"weights": "host"}
