@@ -51,7 +51,7 @@ class Line:
 def lines(change: Change) -> list[Line]:
     """The lines in the order of the new program, then the removed objects. A region and its chunks are one line."""
     change = change.about
-    old, new, filled, lost = _Side(change.old), _Side(change.new), _filled(change), losses.losses(change)
+    old, new, filled, lost = _ByKey(change.old), _ByKey(change.new), _filled(change), losses.losses(change)
     changed_lines = []
     for resource in new.shown():
         was = old.twin(resource, new)
@@ -107,7 +107,7 @@ def _filled(change: Change) -> set[str]:
     return {name for step in change.contents for name in step.objects()}
 
 
-class _Side:
+class _ByKey:
     """The resources of the old or new program, by the key that finds the same object in the other."""
 
     def __init__(self, program: Program) -> None:
@@ -122,7 +122,7 @@ class _Side:
             return self.made[resource.name]
         return resource.kind, resource.name
 
-    def twin(self, resource: Resource, of: _Side) -> Resource | None:
+    def twin(self, resource: Resource, of: _ByKey) -> Resource | None:
         return self.by_key.get(of.key(resource))
 
     def shown(self) -> Iterator[Resource]:
@@ -133,7 +133,7 @@ class _Side:
                 yield resource
 
 
-def _line(resource: Resource, was: Resource | None, change: Change, new: _Side, filled: Set[str]) -> Line | None:
+def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey, filled: Set[str]) -> Line | None:
     """The line of an object of the new program, without what it loses. was: the same object of the old program."""
     span = new.spans.get(resource.name)
     if was is None:
@@ -226,7 +226,7 @@ def _devices_of_chunks(now: Resource, change: Change) -> str:
     return " -> ".join(", ".join(dict.fromkeys(devices)) for devices in (before, after))
 
 
-def _kept(resource: Resource, change: Change, new: _Side) -> bool:
+def _kept(resource: Resource, change: Change, new: _ByKey) -> bool:
     return new.made[resource.name] in change.kept
 
 

@@ -301,7 +301,7 @@ def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     is the old memory, unless it already has a mapping that the copying devices may read."""
     machine = change.new.measured
     new = {step.name: step for step in change.additions if isinstance(step, steps.CreateAllocation)}
-    in_place = _Places(change)
+    in_place = _OldMappings(change)
     for was in change.gone:
         if not isinstance(was, steps.CreateAllocation) or was.name not in names:
             continue
@@ -342,7 +342,7 @@ def _copiers(was: steps.CreateAllocation, now: steps.CreateAllocation, program: 
     return source, target
 
 
-class _Places:
+class _OldMappings:
     """The mappings of memory that is made again. All of them are taken out."""
 
     def __init__(self, change: Difference) -> None:

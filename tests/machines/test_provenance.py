@@ -16,7 +16,7 @@ from hipplan.machines.elf import build_id
 from hipplan.machines.machine import Machine, MachineDevice
 from hipplan.machines.place import System
 from hipplan.machines.provenance import repository
-from hipplan.machines.provenance.reading import Reading
+from hipplan.machines.provenance.reading import FactReading
 
 PCI = "0000:c1:00.0"
 
@@ -138,15 +138,15 @@ def test_the_working_folders_commit_and_whether_it_is_clean(tmp_path: Path) -> N
             ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
         ).stdout.strip()
 
-    assert repository.state(lambda: str(tmp_path), Reading()) is None
+    assert repository.state(lambda: str(tmp_path), FactReading()) is None
     git("init", "-q")
     (tmp_path / "a").write_text("1")
     git("add", "a")
     git("commit", "-qm", "first")
     (tmp_path / "results").write_text("x")
-    assert repository.state(lambda: str(tmp_path), Reading()) == {"commit": git("rev-parse", "HEAD"), "clean": True}
+    assert repository.state(lambda: str(tmp_path), FactReading()) == {"commit": git("rev-parse", "HEAD"), "clean": True}
     (tmp_path / "a").write_text("2")
-    state = repository.state(lambda: str(tmp_path), Reading())
+    state = repository.state(lambda: str(tmp_path), FactReading())
     assert state is not None and not state["clean"]
 
 

@@ -20,7 +20,7 @@ from hipplan.machines.machine import Machine
 from hipplan.machines.place import System
 from hipplan.machines.provenance import gpus, host, repository
 from hipplan.machines.provenance.anonymous import without_names
-from hipplan.machines.provenance.reading import Reading
+from hipplan.machines.provenance.reading import FactReading
 
 Facts = dict[str, Any]
 _PREFIXES = (
@@ -49,7 +49,7 @@ def collect(
     anonymous: without what names the host, its user, paths, serial numbers of devices, and the commit. Raises nothing.
     """
     place = place or System.here()
-    reading = Reading()
+    reading = FactReading()
     facts: Facts = {
         "hipplan": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -95,7 +95,7 @@ def _environment(place: System) -> dict[str, str]:
     }
 
 
-def _anonymize(facts: Facts, reading: Reading) -> None:
+def _anonymize(facts: Facts, reading: FactReading) -> None:
     for key in ("host", "folder"):
         facts[key] = None
         reading.reasons[key] = "anonymous"

@@ -12,13 +12,13 @@ from typing import Any
 
 from hipplan.machines.machine import Machine, MachineDevice
 from hipplan.machines.place import System
-from hipplan.machines.provenance.reading import Reading
+from hipplan.machines.provenance.reading import FactReading
 
 Sensors = dict[str, Any]
 _NO_SENSORS = "the driver shows none"
 
 
-def facts(machine: Machine | None, place: System, reading: Reading) -> list[dict[str, Any]] | None:
+def facts(machine: Machine | None, place: System, reading: FactReading) -> list[dict[str, Any]] | None:
     """Returns the facts about each device of the machine. memory_in_use: bytes, before the memory was made; None: no
     plan's device."""
     if machine is None:

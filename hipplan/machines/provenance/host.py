@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from hipplan.machines.place import System
-from hipplan.machines.provenance.reading import Reading
+from hipplan.machines.provenance.reading import FactReading
 
 _NODES = "/sys/devices/system/node"
 _CPUS = "/sys/devices/system/cpu"
@@ -15,7 +15,7 @@ _HUGE = "/sys/kernel/mm/hugepages"
 _NO_FILE = "the kernel has no such file"
 
 
-def facts(place: System, reading: Reading) -> dict[str, Any]:
+def facts(place: System, reading: FactReading) -> dict[str, Any]:
     return {
         "kernel": " ".join(os.uname()[index] for index in (0, 2, 4)),
         "system": reading.fact("system", lambda: _system(place), "no /etc/os-release"),

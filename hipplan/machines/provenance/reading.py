@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Reading:
+class FactReading:
     """Collects why facts could not be read."""
 
     def __init__(self) -> None:

@@ -6,12 +6,12 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from hipplan.machines.provenance.reading import Reading
+from hipplan.machines.provenance.reading import FactReading
 
 _PATIENCE_S = 10.0
 
 
-def state(folder_of: Callable[[], str], reading: Reading) -> dict[str, Any] | None:
+def state(folder_of: Callable[[], str], reading: FactReading) -> dict[str, Any] | None:
     """The commit and whether it is clean: files that git does not know, such as results, do not count."""
     return reading.fact("folder", lambda: _state(folder_of()), "the working folder is in no git repository")  # type: ignore[no-any-return]
 
