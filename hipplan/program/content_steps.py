@@ -58,7 +58,7 @@ Fresh: TypeAlias = Callable[[str, MemoryPart], Iterator[MemoryPart]]
 """(name, part of it) -> what of the part has to be written."""
 
 
-class Mover(Protocol):
+class CarriesOut(Protocol):
     """Who carries out content steps."""
 
     def fill(self, step: Fill) -> None: ...
@@ -74,7 +74,7 @@ class ContentStep(Step):
 
     is_content = True
 
-    def done_by(self, mover: Mover) -> None:
+    def done_by(self, mover: CarriesOut) -> None:
         """Has it carried out."""
         raise NotImplementedError
 
@@ -134,7 +134,7 @@ class Fill(ContentStep):
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} of {self.value}"
 
-    def done_by(self, mover: Mover) -> None:
+    def done_by(self, mover: CarriesOut) -> None:
         mover.fill(self)
 
     def written(self) -> Sequence[MemoryPart]:
@@ -161,7 +161,7 @@ class Copy(ContentStep):
         size = short_size(sum(to.size for to, _ in self.pairs))
         return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
 
-    def done_by(self, mover: Mover) -> None:
+    def done_by(self, mover: CarriesOut) -> None:
         mover.copy(self)
 
     @property
@@ -214,7 +214,7 @@ class LoadFiles(ContentStep):
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
-    def done_by(self, mover: Mover) -> None:
+    def done_by(self, mover: CarriesOut) -> None:
         mover.load(self)
 
     @property
@@ -276,7 +276,7 @@ class Save(ContentStep):
     def describe(self) -> str:
         return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"
 
-    def done_by(self, mover: Mover) -> None:
+    def done_by(self, mover: CarriesOut) -> None:
         mover.save(self)
 
     @property
@@ -309,7 +309,7 @@ class Digest(ContentStep):
         size = sum(size for _, size in self.pieces)
         return f"{short_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
 
-    def done_by(self, mover: Mover) -> None:
+    def done_by(self, mover: CarriesOut) -> None:
         mover.digest(self)
 
 
