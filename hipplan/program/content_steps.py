@@ -5,13 +5,18 @@ made by steps of their own, before them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.files.tensorfiles import FileProblem, Files, WantedBytes
 from hipplan.language.findings import in_order
 from hipplan.program.intervals import Intervals
+from hipplan.program.on_demand import Evenly
+from hipplan.program.series import segments
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 from hipplan.units import PAGE, round_up, short_size
 
@@ -80,10 +85,10 @@ class Taken:
     """Memory to fill from a file, and with which of its bytes."""
 
     wanted: WantedBytes
-    pieces: tuple[tuple[int, MemoryPart], ...]
+    pieces: Sequence[tuple[int, MemoryPart]]
     """(offset in the file's data, destination)."""
     origin: Span | None = None
-    sums: tuple[int | None, ...] = ()
+    sums: Sequence[int | None] = ()
     """For each piece of a backup what Save.sums is. The checksums are compared with the stored ones."""
 
 
@@ -96,7 +101,7 @@ class LoadFiles(Step):
     files: tuple[str, ...]
 
     def describe(self) -> str:
-        size = short_size(sum(part.size for load in self.loads for _, part in load.pieces))
+        size = short_size(sum(part.size for part in written_by(self)))
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
@@ -118,18 +123,18 @@ class Save(Step):
 
     call = "hipMemcpyAsync"
     file: str
-    parts: tuple[MemoryPart, ...]
+    parts: Sequence[MemoryPart]
     header: bytes = b""
     places: tuple[tuple[int, int], ...] | None = None
     """For each part the descriptor of a file that is open and large enough, and where in it. None: the new file."""
     private: bool = False
     """The file is a backup: only this user may open it."""
-    sums: tuple[int | None, ...] = ()
+    sums: Sequence[int | None] = ()
     """For each part of a backup, where in the file the bytes of its allocation begin, which have a checksum; None: they
     have none."""
 
     def describe(self) -> str:
-        return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"
+        return f"{short_size(size_of(self))} to {self.file}"
 
 
 @step_data
@@ -141,13 +146,15 @@ class Digest(Step):
     place: str
     """The pinned memory's name, or the file's path."""
     is_file: bool
-    pieces: tuple[tuple[int, int], ...]
+    pieces: Sequence[tuple[int, int]]
     """(offset, bytes) in that memory or file, of each allocation."""
     compares: bool
 
     def describe(self) -> str:
         where = self.place if self.is_file else "its copy"
-        size = sum(size for _, size in self.pieces)
+        size = sum(
+            part.size if isinstance(part, Evenly) else sum(map(itemgetter(1), part)) for part in segments(self.pieces)
+        )
         return f"{short_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
 
 
@@ -172,7 +179,7 @@ def staging_of(steps: Iterable[ContentStep]) -> Staging:
 def _staged(step: ContentStep) -> dict[int, int]:
     """Device -> bytes that pass through pinned memory; 0 for a device that moves its bytes without it."""
     staged = step.staged if isinstance(step, Copy) else isinstance(step, (LoadFiles, Save))
-    read: Iterable[MemoryPart] = step.parts if isinstance(step, Save) else ()
+    read: Iterable[MemoryPart] = [part for part, _, _ in joined(step.parts)] if isinstance(step, Save) else ()
     if isinstance(step, Copy):
         read = [source for _, source in step.pairs]
     bytes_by_device: dict[int, int] = {}
@@ -188,7 +195,41 @@ def written_by(step: ContentStep) -> Sequence[MemoryPart]:
         return step.parts
     if isinstance(step, Copy):
         return [to for to, _ in step.pairs]
-    return [part for load in step.loads for _, part in load.pieces] if isinstance(step, LoadFiles) else []
+    loads = step.loads if isinstance(step, LoadFiles) else ()
+    return [part for load in loads for (_, part), _, _ in joined_pieces(load.pieces)]
+
+
+def size_of(step: Save) -> int:
+    """Bytes of all parts."""
+    return sum([part.size for part, _, _ in joined(step.parts)])
+
+
+Joined: TypeAlias = list[tuple[Any, int, int | None]]
+
+
+def joined(parts: Sequence[MemoryPart], sums: Sequence[int | None] = ()) -> Joined:
+    """(part, bytes of each allocation in it, that of `sums` for the first of them). The parts of alike allocations that
+    lie one after the other are one; for any other part the bytes are 0."""
+    return _joined(parts, sums, lambda run: replace(run[0], size=run.size))
+
+
+def joined_pieces(pieces: Sequence[tuple[int, MemoryPart]], sums: Sequence[int | None] = ()) -> Joined:
+    """The same for pieces of Taken."""
+    return _joined(pieces, sums, lambda run: (run[0][0], replace(run[0][1], size=run.size)))
+
+
+def _joined(items: Sequence[Any], sums: Sequence[int | None], whole: Callable[[Evenly[Any]], Any]) -> Joined:
+    """whole: makes one item of those of a run."""
+    made: Joined = []
+    number = 0
+    for segment in segments(items):
+        if isinstance(segment, Evenly):
+            made.append((whole(segment), segment.each, sums[number] if sums else None))
+        else:
+            of_these = sums[number : number + len(segment)] if sums else repeat(None)
+            made += zip(segment, repeat(0), of_these)  # what is repeated does not end
+        number += len(segment)
+    return made
 
 
 def where_written(steps: Iterable[ContentStep]) -> dict[str, Intervals]:
