@@ -85,10 +85,11 @@ class Taken:
     """Memory to fill from a file, and with which of its bytes."""
 
     wanted: WantedBytes
-    pieces: Sequence[tuple[int, MemoryPart]]
-    """(offset in the file's data, destination)."""
+    pieces: tuple[tuple[int, MemoryPart], ...]
+    """(offset in the file's data, destination). Of a backup they may also be a Series, in which alike ones are made
+    when they are asked for."""
     origin: Span | None = None
-    sums: Sequence[int | None] = ()
+    sums: tuple[int | None, ...] = ()
     """For each piece of a backup what Save.sums is. The checksums are compared with the stored ones."""
 
 

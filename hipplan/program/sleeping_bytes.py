@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hipplan.errors import ApplyError
 from hipplan.files.tensorfiles import WantedBytes
@@ -147,8 +147,9 @@ def moves_in(moved: Mapping[str, Sequence[MemoryPart]], program: Program) -> Ite
         sizes = {backup.place: backup.file_size for backup in Backups.of(program.backups).firsts.values()}
         for file, places in by_file.items():
             wanted = WantedBytes(name=name, size=sizes[file], asked=sizes[file], file=file)
-            pieces = _flat([place.pieces() for place in places])
-            loads.append(Taken(wanted, pieces, sums=_flat([place.sums for place in places])))
+            pieces: Any = _flat([place.pieces() for place in places])
+            sums: Any = _flat([place.sums for place in places])
+            loads.append(Taken(wanted, pieces, sums=sums))
         yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(by_file))
 
 
