@@ -23,6 +23,7 @@ from hipplan.kinds.managed.live import AttachStream, Prefetch
 from hipplan.program import content_steps, steps, written_runs
 from hipplan.program.alterations import ReserveBeside
 from hipplan.program.facts import makers_of, owners_by_name
+from hipplan.program.families import in_families, one_by_one
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion
 from hipplan.program.runs import Run, plain
@@ -35,6 +36,8 @@ _KEY = "hipplan_program"
 _WHY_MAX = 200
 _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that are steps."""
+_IN_FAMILIES = ("sealed", "unwritten")
+"""Fields about mappings, of which neighbours are written as one since version 2."""
 _WRITTEN_AS: Mapping[int, Mapping[str, str]] = {_WRITTEN_OUT: {"reads_advice": "ranges_told"}, VERSION: {}}
 """Version -> fields with another name in it."""
 _STEPS = (
@@ -56,6 +59,8 @@ def write(program: Program) -> str:
     plain = _PlainSteps()
     written = {name: _plain(value) for name, value in values.items() if name not in (*_OF_STEPS, "regions")}
     written |= {of: plain.in_runs(values[of]) for of in _OF_STEPS}
+    written["sealed"] = _plain(in_families(program.sealed.items()))
+    written["unwritten"] = [*in_families((name, True) for name in sorted(program.unwritten))]
     written["regions"] = {name: _plain_region(placed) for name, placed in program.regions.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
 
@@ -134,7 +139,12 @@ def read(text: str | bytes) -> Program:
         types = get_type_hints(Program)
         named = {_WRITTEN_AS[version].get(name, name): name for name in types}
         made["regions"] = _read_regions(types["regions"], data.pop("regions", {}), runs)
-        program = Program(**made, **{named[key]: _read(types[named[key]], value) for key, value in data.items()})
+        made |= {named[key]: _read(types[named[key]], value) for key, value in data.items()}
+        for of in _IN_FAMILIES if version == VERSION else ():
+            together = made.get(of, ())
+            alone = one_by_one(together if isinstance(together, Mapping) else dict.fromkeys(together, True))
+            made[of] = alone if isinstance(together, Mapping) else frozenset(alone)
+        program = Program(**made)
         _require_objects(program.making, program.sleeping)
         makers = ChainMap(cast(Any, program.makers), cast(Any, makers_of(program.sleeping)))
         for name in program.sealed:

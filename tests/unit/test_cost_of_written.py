@@ -24,8 +24,8 @@ SPREADS: dict[str, dict[str, Any]] = {
 }
 
 
-def program(count: int, spread: str = "on one device") -> Program:
-    region = {"size": count * CHUNK, "chunk": CHUNK, **SPREADS[spread]}
+def program(count: int, spread: str = "on one device", **keys: Any) -> Program:
+    region = {"size": count * CHUNK, "chunk": CHUNK, **SPREADS[spread], **keys}
     plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
     return compile_plan(hipplan.load(plan), "mi300x-8")
 
@@ -54,6 +54,21 @@ def test_chunks_cost_no_calls_and_no_bytes(is_held: bool, spread: str) -> None:
     assert calls[2] - calls[1] <= CALLS_OF_CHUNKS_MAX
     assert sizes[2] - sizes[1] <= 40  # numbers have more digits
     assert sizes[2] < 8000
+
+
+@pytest.mark.parametrize("spread", ["on one device", "in blocks"])
+def test_sealed_chunks_cost_no_bytes(spread: str) -> None:
+    sizes = []
+    for count in (100, 1000):
+        made = program(count, spread, seal=True)
+        assert len(made.sealed) == count
+        made = replace(made, unwritten=frozenset(made.sealed))
+        text = written.write(made)
+        sizes.append(len(text))
+        again = written.read(text)
+        assert again == made
+        assert [*again.sealed] == [*made.sealed]
+    assert sizes[1] - sizes[0] <= 60
 
 
 @pytest.mark.parametrize("spread", SPREADS)
