@@ -166,11 +166,22 @@ class Filler:
         stride: int,
         begin: int,
         sum: int | None = None,
+        each: int = 0,
     ) -> None: ...
     def save(
-        self, name: str, device: int, address: int, size: int, descriptor: int, offset: int, sum: int | None = None
+        self,
+        name: str,
+        device: int,
+        address: int,
+        size: int,
+        descriptor: int,
+        offset: int,
+        sum: int | None = None,
+        each: int = 0,
     ) -> None: ...
-    def sum(self, name: str, address: int, size: int, descriptor: int, offset: int, sum: int) -> None: ...
+    def sum(
+        self, name: str, address: int, size: int, descriptor: int, offset: int, sum: int, each: int = 0
+    ) -> None: ...
     def fill(self, name: str, device: int, address: int, size: int, pattern: bytes) -> None: ...
     def copy(self, name: str, device: int, to: int, from_device: int, from_: int, size: int, staged: bool) -> None: ...
     @property

@@ -47,32 +47,34 @@ void bind_filler(py::module_& module) {
           "load",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
              int descriptor, std::uint64_t offset, std::size_t row, std::uint64_t stride, std::size_t begin,
-             std::optional<std::size_t> sum) {
+             std::optional<std::size_t> sum, std::size_t each) {
             self.load(std::move(name), device_id{device}, address, size,
-                      {descriptor, offset, row, stride, begin}, sum);
+                      {descriptor, offset, row, stride, begin}, sum, each);
           },
           py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
           py::arg("offset"), py::arg("row"), py::arg("stride"), py::arg("begin"), py::arg("sum") = py::none(),
-          no_gil(),
+          py::arg("each") = 0, no_gil(),
           "Loads from a file: rows of `row` bytes whose beginnings are `stride` apart, starting at the "
-          "`begin`th of their bytes. device -1: host memory. sum: the number of the checksum of these bytes.")
+          "`begin`th of their bytes. device -1: host memory. sum: the number of the checksum of these bytes. "
+          "each: "
+          "the bytes of each of several allocations, which have checksums of their own; 0: it is one.")
       .def(
           "save",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
-             int descriptor, std::uint64_t offset, std::optional<std::size_t> sum) {
+             int descriptor, std::uint64_t offset, std::optional<std::size_t> sum, std::size_t each) {
             self.save(std::move(name), device_id{device}, address, size, {descriptor, offset, size, size, 0},
-                      sum);
+                      sum, each);
           },
           py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
-          py::arg("offset"), py::arg("sum") = py::none(), no_gil())
+          py::arg("offset"), py::arg("sum") = py::none(), py::arg("each") = 0, no_gil())
       .def(
           "sum",
           [](filler& self, std::string name, std::uintptr_t address, std::size_t size, int descriptor,
-             std::uint64_t offset, std::size_t sum) {
-            self.sum(std::move(name), address, size, {descriptor, offset, size, size, 0}, sum);
+             std::uint64_t offset, std::size_t sum, std::size_t each) {
+            self.sum(std::move(name), address, size, {descriptor, offset, size, size, 0}, sum, each);
           },
           py::arg("name"), py::arg("address"), py::arg("size"), py::arg("descriptor"), py::arg("offset"),
-          py::arg("sum"), no_gil(),
+          py::arg("sum"), py::arg("each") = 0, no_gil(),
           "Adds bytes of a file to a checksum. descriptor -1: of host memory, where `offset` counts as "
           "theirs.")
       .def(

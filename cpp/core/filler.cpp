@@ -37,29 +37,37 @@ void filler::add_device(device_id device, std::vector<hip::hipStream_t> streams,
 }
 
 void filler::load(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-                  file_rows from, std::optional<std::size_t> sum) {
+                  file_rows from, std::optional<std::size_t> sum, std::size_t each_bytes) {
   transfer_job job{transfer_job::kind::load, std::move(name), device, address, size_bytes, from, {}};
   job.sum = sum;
-  add(std::move(job));
+  add(job, each_bytes);
 }
 
 void filler::save(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-                  file_rows to, std::optional<std::size_t> sum) {
+                  file_rows to, std::optional<std::size_t> sum, std::size_t each_bytes) {
   transfer_job job{transfer_job::kind::save, std::move(name), device, address, size_bytes, to, {}};
   job.sum = sum;
-  add(std::move(job));
+  add(job, each_bytes);
 }
 
 void filler::sum(std::string name, std::uintptr_t address, std::size_t size_bytes, file_rows from,
-                 std::size_t sum) {
+                 std::size_t sum, std::size_t each_bytes) {
   transfer_job job{transfer_job::kind::sum, std::move(name), cpu_device, address, size_bytes, from, {}};
   job.sum = sum;
-  add(std::move(job));
+  add(job, each_bytes);
 }
 
-void filler::add(transfer_job job) {
-  if (job.sum) sums_.reserve(*job.sum);
-  jobs_.push_back(std::move(job));
+void filler::add(const transfer_job& job, std::size_t each_bytes) {
+  const auto step = each_bytes == 0 ? std::max<std::size_t>(1, job.size_bytes) : each_bytes;
+  auto sum = job.sum;
+  for (std::size_t at = 0; at == 0 || at < job.size_bytes; at += step) {
+    auto& part = jobs_.emplace_back(job);
+    part.address += at;
+    part.size_bytes = std::min(step, job.size_bytes - at);
+    part.rows.begin_bytes += at;
+    part.sum = sum;
+    if (sum) sums_.reserve((*sum)++);
+  }
 }
 
 void filler::fill(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
@@ -118,7 +126,9 @@ void filler::add_pieces(device_work& out) const {
     }
   }
   // A file takes one write at a time: so those into several files alternate between them.
-  const auto place = [](const transfer_piece& piece) { return piece.job->rows.offset + piece.at; };
+  const auto place = [](const transfer_piece& piece) {
+    return piece.job->rows.offset + piece.job->rows.begin_bytes + piece.at;
+  };
   const bool only_saves = std::ranges::all_of(
       out.pieces, [](const auto& piece) { return piece.job->what == transfer_job::kind::save; });
   if (only_saves) std::ranges::sort(out.pieces, {}, place);

@@ -33,11 +33,13 @@ class filler {
   // Add work for the lanes of `device`, or (cpu_device) for threads that access the memory themselves.
   // name: the plan's, for errors. Nothing happens before run().
   // sum: the number of the checksum to which the bytes are added; their rows must lie side by side.
+  // each_bytes: of each allocation, where there are several: one after the other they have jobs and checksums
+  // of their own, numbered from `sum` on. 0: all is one job.
   void load(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-            file_rows from, std::optional<std::size_t> sum = {});
+            file_rows from, std::optional<std::size_t> sum = {}, std::size_t each_bytes = 0);
   /// The file must be as long as what is written.
   void save(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes, file_rows to,
-            std::optional<std::size_t> sum = {});
+            std::optional<std::size_t> sum = {}, std::size_t each_bytes = 0);
   /// pattern: 1, 2, 4, 8 or 16 bytes, of which size_bytes is a multiple.
   void fill(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
             std::string pattern);
@@ -48,7 +50,8 @@ class filler {
             std::size_t size_bytes, bool staged);
 
   /// Adds bytes of a file to a checksum; descriptor -1: of host memory, whose positions are those of `from`.
-  void sum(std::string name, std::uintptr_t address, std::size_t size_bytes, file_rows from, std::size_t sum);
+  void sum(std::string name, std::uintptr_t address, std::size_t size_bytes, file_rows from, std::size_t sum,
+           std::size_t each_bytes = 0);
 
   /// Bytes of all jobs.
   [[nodiscard]] std::uint64_t total_bytes() const noexcept;
@@ -76,7 +79,7 @@ class filler {
     std::atomic<std::size_t> next{0};
   };
 
-  void add(transfer_job job);
+  void add(const transfer_job& job, std::size_t each_bytes);
   void run_here(std::deque<device_work>& all, const std::function<void(std::uint64_t)>& tick);
   /// Divides the jobs: an entry for each device with jobs or staging.
   [[nodiscard]] std::deque<device_work> work_by_device() const;

@@ -56,7 +56,7 @@ class Copies:
         old, new = change.old, change.new
         written = {step.file_written for step in change.contents}
         read = {file for step in change.contents for file in step.files_read}
-        before, now = Backups.of(old.backups).single, Backups.of(new.backups).single
+        before, now = Backups.of(old.backups).firsts, Backups.of(new.backups).firsts
         relied_on = {backup.place: name for name, backup in before.items() if backup.place in read}
         fallen_asleep = {name: backup for name, backup in now.items() if name in old.makers and name not in new.makers}
         in_files = {backup.place: name for name, backup in fallen_asleep.items() if backup.to == FILE}
@@ -68,8 +68,9 @@ class Copies:
 
     def _reopened(self, place: str, name: str, program: Program, hint: str) -> PrivateFile:
         """hint: what to do; empty: the bytes are needed, so it says how to restore them."""
-        held, size = self.files[place], program.backups[name].file_size
-        checked = all(backup.checked for backup in program.backups.values() if backup.place == place)
+        held, backups = self.files[place], Backups.of(program.backups).firsts
+        size = backups[name].file_size
+        checked = all(backup.checked for backup in backups.values() if backup.place == place)
         code, is_held = "HP443", False
         try:
             file = PrivateFile.opened(place)

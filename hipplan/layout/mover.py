@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Sequence
+from itertools import chain, count, repeat
 from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.files.output import replacing, unwritten
 from hipplan.files.private import PrivateFile
-from hipplan.files.tensorfiles import Files, Rows
+from hipplan.files.tensorfiles import Files
 from hipplan.layout.copies import Checksums, Copies
 from hipplan.layout.options import OnBytes
 from hipplan.layout.state import State
-from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, MemoryPart, Save
+from hipplan.program.content_steps import (
+    STREAMS,
+    ContentStep,
+    Copy,
+    Digest,
+    Fill,
+    LoadFiles,
+    MemoryPart,
+    Save,
+    joined,
+    joined_pieces,
+    size_of,
+)
 from hipplan.program.contents import lanes_of, staging_name, stream_name
+from hipplan.program.on_demand import Evenly
+from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of
 from hipplan.program.steps import CPU_ORDINAL
 
@@ -104,20 +118,22 @@ class Mover:
     def load(self, step: LoadFiles) -> None:
         for load in step.loads:
             rows = self.files.rows(load.wanted)
-            for (begin, part), summed in zip_longest(load.pieces, load.sums):
-                self._load_part(load.wanted.name, part, rows, begin, self._number(load.wanted.file, summed))
+            for (begin, part), each, summed in joined_pieces(load.pieces, load.sums):
+                place = rows.descriptor, rows.offset, rows.row, rows.stride, begin
+                number = self._number(load.wanted.file, part, each, summed)
+                self.filler.load(load.wanted.name, part.device, self.at(part), part.size, *place, number, each)
 
     def save(self, step: Save) -> None:
-        size = len(step.header) + sum(part.size for part in step.parts)
+        size = len(step.header) + size_of(step)
         try:
             if step.places is not None:
-                self._write_to(step, step.places)
+                self._write_to(step, 0)
                 return
             with replacing(step.file, private=step.private) as descriptor:
                 os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is reported before the first byte
                 os.ftruncate(descriptor, size)
                 os.pwrite(descriptor, step.header, 0)
-                self._write_to(step, _in_a_row(step, descriptor))
+                self._write_to(step, descriptor)
                 if step.private:
                     self._copies.add(PrivateFile(step.file, os.dup(descriptor)))
         except (OSError, ValueError) as error:
@@ -125,40 +141,59 @@ class Mover:
                 raise
             raise ApplyError(unwritten(step.file, "", error)) from None
 
-    def _write_to(self, step: Save, places: Iterable[tuple[int, int]]) -> None:
-        for part, (descriptor, offset), summed in zip_longest(step.parts, places, step.sums):
-            number = self._number(step.file, summed)
-            self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset, number)
+    def _write_to(self, step: Save, new_file: int) -> None:
+        """new_file: the descriptor of the file for parts that have no places, one after the other behind the header."""
+        places, end = iter(step.places or ()), len(step.header)
+        for part, each, summed in joined(step.parts, step.sums):
+            descriptor, offset = (new_file, end) if step.places is None else next(places)
+            number = self._number(step.file, part, each, summed)
+            self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset, number, each)
+            end += part.size
         self._copies.sums.update(self.run())
 
     def digest(self, step: Digest) -> None:
         descriptor = self._copies.files[step.place].descriptor if step.is_file else -1
-        for number, (offset, size) in enumerate(step.pieces):
-            self._numbers[step.place, offset] = number
+        pieces = [
+            [(part[0][0], part.size, part.each)] if isinstance(part, Evenly) else part for part in segments(step.pieces)
+        ]
+        for offset, size, *each in chain.from_iterable(pieces):
+            number = self._add_numbers(step.place, offset, size, *each)
             address = 0 if step.is_file else self.at(MemoryPart(step.place, offset, size, CPU_ORDINAL))
-            self.filler.sum(step.name, address, size, descriptor, offset, number)
+            self.filler.sum(step.name, address, size, descriptor, offset, number, *each)
         sums = self.run()
         if step.compares:
             self._compare(sums, is_file=step.is_file)
         self._copies.sums.update(sums)
 
-    def _number(self, place: str, offset: int | None) -> int | None:
-        """The number of a checksum in this run of the filler. None: there is none."""
-        return None if offset is None else self._numbers.setdefault((place, offset), len(self._numbers))
+    def _number(self, place: str, part: MemoryPart, each: int, offset: int | None) -> int | None:
+        """The number of a part's checksum in this run of the filler: of the first one, if it has several allocations of
+        `each` bytes. None: it has none."""
+        if offset is None:
+            return None
+        if each:
+            return self._add_numbers(place, offset, part.size, each)
+        return self._numbers.setdefault((place, offset), len(self._numbers))
+
+    def _add_numbers(self, place: str, offset: int, size: int, each: int = 0) -> int:
+        """Numbers the checksums of allocations that lie one after the other. Returns the first number."""
+        first, offsets = len(self._numbers), range(offset, offset + size, each or max(size, 1))
+        self._numbers.update(zip(zip(repeat(place), offsets), count(first)))  # neither ends
+        return first
 
     def _compare(self, sums: Checksums, *, is_file: bool) -> None:
         """Raises ApplyError (HP443), which names the memory whose checksum is not the stored one."""
         assert self._before is not None
         program = self._before.program
         differ = [key for key, checksum in sums.items() if checksum != self._copies.sums.get(key)]
+        if not differ:
+            return
         names = {(backup.place, backup.offset): name for name, backup in program.backups.items()}
         damaged = {plan_name_of(program, names[place, offset]): place for place, offset in differ}
         diagnostics = []
         for name, place in damaged.items():
             why, hint = f"the checksum of {place} differs", f"restore {place}, then wake again" if is_file else ""
             diagnostics.append(Diagnostic("HP443", f"the copy of '{name}' has changed", why=why, hint=hint))
-        if diagnostics:
-            raise ApplyError(diagnostics)
+        raise ApplyError(diagnostics)
 
     @property
     def filler(self) -> _core.Filler:
@@ -181,11 +216,6 @@ class Mover:
             base = self._addresses[part.object] = state.address_of(part.object)
         return base + part.offset
 
-    def _load_part(self, name: str, part: MemoryPart, rows: Rows, begin: int, number: int | None) -> None:
-        """Loads a device's part of some rows, from their `begin`th byte on. number: of their checksum."""
-        place = rows.descriptor, rows.offset, rows.row, rows.stride, begin
-        self.filler.load(name, part.device, self.at(part), part.size, *place, number)
-
     def run(self) -> Checksums:
         """Does the filler's work; the checksums. Raises as do()."""
         filler, self._filler = self.filler, None
@@ -193,11 +223,3 @@ class Mover:
         on_bytes, total = self._on_bytes, filler.total
         filler.run(None if on_bytes is None else lambda done: self._callbacks.call(on_bytes, done, total))
         return dict(zip(numbers, filler.take_sums(), strict=True))
-
-
-def _in_a_row(step: Save, descriptor: int) -> Iterator[tuple[int, int]]:
-    """Where each part lies in a file, after the header."""
-    offset = len(step.header)
-    for part in step.parts:
-        yield descriptor, offset
-        offset += part.size

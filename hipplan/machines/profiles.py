@@ -41,6 +41,12 @@ def _shipped() -> Traversable:
     return resources.files("hipplan") / "machines"
 
 
+@cache
+def _shipped_machine(name: str) -> Machine:
+    """Read once in a process: each apply on the simulator asks for its profile."""
+    return _read(io.StringIO((_shipped() / f"{name}.yaml").read_text("utf-8")), f"{name}.yaml")
+
+
 def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
     """A shipped profile by name, any profile by path, or one that is loaded already, as it is.
 
@@ -50,7 +56,7 @@ def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
         return machine
     given = os.fsdecode(machine)
     if given in machine_names():
-        return _read(io.StringIO((_shipped() / f"{given}.yaml").read_text("utf-8")), f"{given}.yaml")
+        return _shipped_machine(given)
     if not (os.path.isfile(given) or os.sep in given or given.endswith((".yaml", ".yml"))):  # noqa: PTH113
         hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
         raise ProfileError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
 
 from hipplan.program.backups import DROP, Backup
 from hipplan.program.runs import ByName, MemoryRun, Run
@@ -26,50 +28,101 @@ class AlikeBackups:
         again = range(-(-many // len(in_turn)))
         return [(place, first + step * number) for number in again for place, first, step in in_turn][:many]
 
+    def stretches(self) -> Iterator[tuple[str, int, int]]:
+        """(place, offset, bytes) of the bytes of all chunks in each place, where they lie one after the other."""
+        size, places = self.first[0].size, [each.place for each in self.first]
+        whole, more = divmod(len(self.run.chunks), len(places))
+        for place in dict.fromkeys(places):
+            many = whole * places.count(place) + places[:more].count(place)
+            yield place, min(each.offset for each in self.first if each.place == place), many * size
+
     @classmethod
     def to_drop(cls, run: MemoryRun) -> AlikeBackups:
         """For bytes that are not kept."""
         return cls(run, (Backup(DROP),), (0,))
 
+    @classmethod
+    def in_a_row(cls, run: MemoryRun, first: Backup) -> AlikeBackups:
+        """For bytes that lie one after the other. first: of the first chunk."""
+        return cls(run, (first,), (first.size,))
+
     def __call__(self, run: Run, chunk: int, /) -> Backup:
         again, kind = divmod(chunk - run.chunks.start, len(self.first))
         first = self.first[kind]
-        return Backup(first.to, first.place, first.offset + again * self.steps[kind], first.size)
+        return replace(first, offset=first.offset + again * self.steps[kind])
+
+
+Entry: TypeAlias = Backup | AlikeBackups
+"""The backup of an allocation in no run, or those of a run's chunks."""
+
+
+def first_backup(entry: Entry) -> Backup:
+    """The backup, or that of the first chunk."""
+    return entry if isinstance(entry, Backup) else entry.first[0]
+
+
+def with_checksum(entry: Entry, checked: bool) -> Entry:
+    """The same bytes, with or without a checksum."""
+    if isinstance(entry, Backup):
+        return replace(entry, checked=checked)
+    return replace(entry, first=tuple(replace(backup, checked=checked) for backup in entry.first))
+
+
+def is_same_copy(kept: Entry | None, wanted: Entry) -> bool:
+    """Whether a copy is where another one is to be, with or without a checksum."""
+    if isinstance(kept, AlikeBackups) and isinstance(wanted, AlikeBackups):
+        kept = replace(kept, run=wanted.run)  # its memory may be on another device by now
+    return kept is not None and with_checksum(kept, first_backup(wanted).checked) == wanted
 
 
 class Backups(ByName[Backup]):
-    """Allocation -> its backup. Those of runs are made when they are asked for; they have no checksums, and are not in
-    files."""
+    """Allocation -> its backup. Those of runs are made when they are asked for."""
 
-    def __init__(self, single: Mapping[str, Backup], of_runs: Iterable[AlikeBackups] = ()) -> None:
-        """single: of allocations in no run."""
-        self.single = dict(single)
-        self.of_runs = tuple(of_runs)
-        super().__init__(self.single, [(alike.run, alike) for alike in self.of_runs])
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        """entries: by their first allocations."""
+        self.entries = dict(entries)
+        alike = [entry for entry in entries.values() if isinstance(entry, AlikeBackups)]
+        single = {name: entry for name, entry in entries.items() if isinstance(entry, Backup)}
+        super().__init__(single, [(each.run, each) for each in alike])
 
     @classmethod
     def of(cls, backups: Mapping[str, Backup]) -> Backups:
-        """The same backups, for more to be added to."""
-        return cls(backups.single, backups.of_runs) if isinstance(backups, Backups) else cls(backups)
+        """The same backups, of which some may be together."""
+        return backups if isinstance(backups, Backups) else cls(backups)
 
-    def with_more(self, single: Mapping[str, Backup], of_runs: Iterable[AlikeBackups] = ()) -> Mapping[str, Backup]:
-        """These and others, which count for memory that has one here already. of_runs: for memory that has none."""
-        changed = [alike for alike in self.of_runs if alike.run.name_of(alike.run.chunks.start) in single]
-        written_out = {name: self[name] for alike in changed for name in map(alike.run.name_of, alike.run.chunks)}
-        stay = [alike for alike in self.of_runs if alike not in changed]
-        return _made({**self.single, **written_out, **single}, (*stay, *of_runs))
+    @cached_property
+    def firsts(self) -> dict[str, Backup]:
+        """The first of the backups in each entry, by the name of its allocation: the others are in the same place, but
+        for those of other devices, in pinned memory."""
+        return {name: first_backup(entry) for name, entry in self.entries.items()}
+
+    def apart(self, runs: Iterable[MemoryRun], regions: Container[str]) -> Backups:
+        """The same; those of chunks of these regions are only together where one of these runs has these chunks."""
+        whole = {(run.region, run.chunks) for run in runs}
+        entries: dict[str, Entry] = {}
+        for name, entry in self.entries.items():
+            run = None if isinstance(entry, Backup) else entry.run
+            if run is None or run.region not in regions or (run.region, run.chunks) in whole:
+                entries[name] = entry
+            else:
+                entries |= {chunk: self[chunk] for chunk in map(run.name_of, run.chunks)}
+        return Backups(entries)
+
+    def with_more(self, more: Mapping[str, Entry]) -> Mapping[str, Backup]:
+        """These and others, which count for memory that has one here already."""
+        return _made({**self.entries, **more})
 
     def without(self, names: Container[str]) -> Mapping[str, Backup]:
         """Returns the backups of other memory. names: that of its first chunk stands for all of a run."""
-        of_runs = [alike for alike in self.of_runs if alike.run.name_of(alike.run.chunks.start) not in names]
-        return _made({name: backup for name, backup in self.single.items() if name not in names}, of_runs)
+        return _made({name: entry for name, entry in self.entries.items() if name not in names})
 
 
-def _made(single: dict[str, Backup], of_runs: Sequence[AlikeBackups]) -> Mapping[str, Backup]:
-    return Backups(single, of_runs) if of_runs else single
+def _made(entries: Mapping[str, Entry]) -> Mapping[str, Backup]:
+    backups = Backups(entries)
+    return backups if len(backups) > len(entries) else {**backups}
 
 
 def places_of(backups: Mapping[str, Backup]) -> set[str]:
     """The pinned memory and the files that hold bytes of backups."""
-    of = Backups.of(backups)
-    return {each.place for each in of.single.values()} | {each.place for alike in of.of_runs for each in alike.first}
+    entries = Backups.of(backups).entries.values()
+    return {each.place for entry in entries for each in (entry.first if isinstance(entry, AlikeBackups) else (entry,))}

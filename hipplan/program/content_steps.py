@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
+from operator import itemgetter
 from pathlib import PurePath
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.files.tensorfiles import FileProblem, Files, WantedBytes
 from hipplan.language.findings import in_order
 from hipplan.program.intervals import Intervals
+from hipplan.program.on_demand import Evenly
+from hipplan.program.series import segments
 from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 from hipplan.units import PAGE, round_up, short_size
 
@@ -195,7 +199,8 @@ class Taken:
 
     wanted: WantedBytes
     pieces: tuple[tuple[int, MemoryPart], ...]
-    """(offset in the file's data, destination)."""
+    """(offset in the file's data, destination). Of a backup they may also be a Series, in which alike ones are made
+    when they are asked for."""
     origin: Span | None = None
     sums: tuple[int | None, ...] = ()
     """For each piece of a backup what Save.sums is. The checksums are compared with the stored ones."""
@@ -210,7 +215,7 @@ class LoadFiles(ContentStep):
     files: tuple[str, ...]
 
     def describe(self) -> str:
-        size = short_size(sum(part.size for load in self.loads for _, part in load.pieces))
+        size = short_size(sum(part.size for part in self.written()))
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
@@ -222,7 +227,7 @@ class LoadFiles(ContentStep):
         return True
 
     def written(self) -> Sequence[MemoryPart]:
-        return [part for load in self.loads for _, part in load.pieces]
+        return [part for load in self.loads for (_, part), _, _ in joined_pieces(load.pieces)]
 
     @property
     def files_read(self) -> Sequence[str]:
@@ -263,18 +268,18 @@ class Save(ContentStep):
 
     call = "hipMemcpyAsync"
     file: str
-    parts: tuple[MemoryPart, ...]
+    parts: Sequence[MemoryPart]
     header: bytes = b""
     places: tuple[tuple[int, int], ...] | None = None
     """For each part the descriptor of a file that is open and large enough, and where in it. None: the new file."""
     private: bool = False
     """The file is a backup: only this user may open it."""
-    sums: tuple[int | None, ...] = ()
+    sums: Sequence[int | None] = ()
     """For each part of a backup, where in the file the bytes of its allocation begin, which have a checksum; None: they
     have none."""
 
     def describe(self) -> str:
-        return f"{short_size(sum(part.size for part in self.parts))} to {self.file}"
+        return f"{short_size(size_of(self))} to {self.file}"
 
     def done_by(self, mover: CarriesOut) -> None:
         mover.save(self)
@@ -288,7 +293,7 @@ class Save(ContentStep):
         return self.file
 
     def read(self) -> Sequence[MemoryPart]:
-        return self.parts
+        return [part for part, _, _ in joined(self.parts)]
 
 
 @step_data
@@ -300,13 +305,15 @@ class Digest(ContentStep):
     place: str
     """The pinned memory's name, or the file's path."""
     is_file: bool
-    pieces: tuple[tuple[int, int], ...]
+    pieces: Sequence[tuple[int, int]]
     """(offset, bytes) in that memory or file, of each allocation."""
     compares: bool
 
     def describe(self) -> str:
         where = self.place if self.is_file else "its copy"
-        size = sum(size for _, size in self.pieces)
+        size = sum(
+            part.size if isinstance(part, Evenly) else sum(map(itemgetter(1), part)) for part in segments(self.pieces)
+        )
         return f"{short_size(size)} of {where}" + (", compared with the copy" if self.compares else "")
 
     def done_by(self, mover: CarriesOut) -> None:
@@ -333,6 +340,39 @@ def _staged(step: ContentStep) -> dict[int, int]:
         if part.device != CPU_ORDINAL:
             bytes_by_device[part.device] = bytes_by_device.get(part.device, 0) + part.size * step.is_staged
     return bytes_by_device
+
+
+def size_of(step: Save) -> int:
+    """Bytes of all parts."""
+    return sum([part.size for part, _, _ in joined(step.parts)])
+
+
+Joined: TypeAlias = list[tuple[Any, int, int | None]]
+
+
+def joined(parts: Sequence[MemoryPart], sums: Sequence[int | None] = ()) -> Joined:
+    """(part, bytes of each allocation in it, that of `sums` for the first of them). The parts of alike allocations that
+    lie one after the other are one; for any other part the bytes are 0."""
+    return _joined(parts, sums, lambda run: replace(run[0], size=run.size))
+
+
+def joined_pieces(pieces: Sequence[tuple[int, MemoryPart]], sums: Sequence[int | None] = ()) -> Joined:
+    """The same for pieces of Taken."""
+    return _joined(pieces, sums, lambda run: (run[0][0], replace(run[0][1], size=run.size)))
+
+
+def _joined(items: Sequence[Any], sums: Sequence[int | None], whole: Callable[[Evenly[Any]], Any]) -> Joined:
+    """whole: makes one item of those of a run."""
+    made: Joined = []
+    number = 0
+    for segment in segments(items):
+        if isinstance(segment, Evenly):
+            made.append((whole(segment), segment.each, sums[number] if sums else None))
+        else:
+            of_these = sums[number : number + len(segment)] if sums else repeat(None)
+            made += zip(segment, repeat(0), of_these)  # what is repeated does not end
+        number += len(segment)
+    return made
 
 
 def where_written(steps: Iterable[ContentStep]) -> dict[str, Intervals]:

@@ -1,14 +1,19 @@
-"""Sizes of thousands of chunks in a line: kv#0..11999 stands for kv#0 to kv#11999, and kv[0..3] for kv[0] to kv[3]."""
+"""What thousands of chunks have in common in a line: kv#0..11999 stands for kv#0 to kv#11999, and kv[0..3] for kv[0] to
+kv[3]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from operator import itemgetter
+from typing import TypeVar
 
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
 from hipplan.program.runs import runs, written_out
 from hipplan.program.series import Series
+
+Value = TypeVar("Value")
 
 Sizes = dict[str, int]
 """Name of an object or of a family -> bytes of each."""
@@ -28,32 +33,32 @@ def sizes_of(program: Program) -> Sizes:
     return in_families(chain(others.items(), of_runs))
 
 
-def in_families(sizes: Iterable[tuple[str, int]]) -> Sizes:
-    """Neighbours of one size as one family. sizes: of objects and families."""
-    members: dict[tuple[str, bool], list[tuple[int, int, int]]] = {}
-    made: Sizes = {}
-    for name, size in sizes:
+def in_families(values: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Neighbours of one value, as their size, as one family. values: of objects and families."""
+    members: dict[tuple[str, bool], list[tuple[int, int, Value]]] = {}
+    made: dict[str, Value] = {}
+    for name, value in values:
         if (numbers := numbers_in(name)) is None:
-            made[name] = size
+            made[name] = value
             continue
         last = numbers.first if numbers.last is None else numbers.last
-        members.setdefault((numbers.of, numbers.is_memory), []).append((numbers.first, last, size))
+        members.setdefault((numbers.of, numbers.is_memory), []).append((numbers.first, last, value))
     for (of, is_memory), ranges in members.items():
-        joined: list[tuple[int, int, int]] = []
-        for first, last, size in sorted(ranges):
-            if joined and joined[-1][1] + 1 == first and joined[-1][2] == size:
+        joined: list[tuple[int, int, Value]] = []
+        for first, last, value in sorted(ranges, key=itemgetter(0)):
+            if joined and joined[-1][1] + 1 == first and joined[-1][2] == value:
                 first = joined.pop()[0]
-            joined.append((first, last, size))
-        made |= {_family(of, is_memory, first, last): size for first, last, size in joined}
+            joined.append((first, last, value))
+        made |= {_family(of, is_memory, first, last): value for first, last, value in joined}
     return made
 
 
-def one_by_one(sizes: Mapping[str, int]) -> Sizes:
-    """The size of each object; families of too many stay."""
-    made: Sizes = {}
-    for name, size in sizes.items():
+def one_by_one(values: Mapping[str, Value]) -> dict[str, Value]:
+    """The value of each object; families of too many stay."""
+    made: dict[str, Value] = {}
+    for name, value in values.items():
         names = [*_names(name)] if _count(name) + len(made) <= _MOST else [name]
-        made |= dict.fromkeys(names, size)
+        made |= dict.fromkeys(names, value)
     return made
 
 

@@ -38,11 +38,6 @@ def by_first(groups: Iterable[Group]) -> dict[str, Group]:
     return {group if isinstance(group, str) else first_of(group): group for group in groups}
 
 
-def one_by_one(units: Units) -> Units:
-    """The same without groups of several allocations."""
-    return {name: [*chain.from_iterable(map(members_of, groups))] for name, groups in units.items()}
-
-
 def groups_in(program: Program, region: str) -> list[Group]:
     """The memory of a region, where some of it is in runs; else nothing."""
     there = [part for some_steps in (program.steps, program.sleeping) for part in segments(some_steps)]

@@ -25,6 +25,7 @@ from hipplan.program.imported import at_address, at_any_address, import_of, no_l
 from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
 from hipplan.program.resources import Resource
+from hipplan.program.runs import alike, each_as, without
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
@@ -100,7 +101,7 @@ def holdable(program: Program) -> Program:
     errors = list(_unholdable(program))
     if errors:
         raise PlanError(in_order(errors))
-    return replace(program, steps=tuple(step.exportable() for step in program.steps))
+    return replace(program, steps=each_as(lambda step: step.exportable(), program.steps))
 
 
 def _unholdable(program: Program) -> Iterator[Diagnostic]:
@@ -112,10 +113,10 @@ def _unholdable(program: Program) -> Iterator[Diagnostic]:
         if placed.region.spec.torch is not None:
             yield _cannot_be_held(name, _WHY_NO_POOL, program.makers[name].origin)
     lanes = contents.lane_names(program)
-    for step in program.making:
+    for step, _ in alike(program.making):
         if step.why_not_held and step.name not in lanes:
             yield _cannot_be_held(step.name, step.why_not_held, step.origin)
-    if not any(step.owns_memory for step in program.making):
+    if not any(step.owns_memory for step, _ in alike(program.making)):
         yield _NOTHING_TO_HOLD
 
 
@@ -132,8 +133,7 @@ _NOTHING_TO_HOLD = Diagnostic(
 def with_addresses(program: Program) -> Program:
     """The program with addresses that are likely to be free in processes that attach, chosen as `hipplan lock` does."""
     addresses = addresses_for(program)
-
-    return replace(program, steps=tuple(_with_address(step, addresses) for step in program.steps))
+    return replace(program, steps=each_as(lambda step: _with_address(step, addresses), program.steps))
 
 
 def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
@@ -142,8 +142,8 @@ def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
     addresses: of each reservation.
     """
     lanes = contents.lane_names(program)
-    making = [replace(step, origin=None) for step in program.making if step.name not in lanes]
-    held = tuple(_with_address(step, addresses) for step in making)
+    making = without(program.making, lambda step: step.name in lanes, ())
+    held = each_as(lambda step: _with_address(replace(step, origin=None), addresses), making)
     return replace(program, steps=held, warnings=(), source=program.name)
 
 

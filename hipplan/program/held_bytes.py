@@ -21,6 +21,7 @@ from hipplan.program.contents import with_lanes
 from hipplan.program.held import ordinals_here
 from hipplan.program.imported import import_of, mapping_steps, range_for
 from hipplan.program.program import Program
+from hipplan.program.runs import alike
 
 _PREFIX = "#bytes."
 """The prefix of the names of the ranges, which no name of a plan has."""
@@ -58,7 +59,7 @@ def restoring_program(program: Program, here: Machine, files: Sequence[tuple[str
 
 def size_held(program: Program) -> int:
     """Bytes of all allocations, on devices and the host."""
-    return sum(step.size for step in program.own_memory())
+    return sum(many * step.size for step, many in alike(program.steps) if isinstance(step, steps.CreateAllocation))
 
 
 def require_free_memory(program: Program, here: Machine, beside: Mapping[str, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, islice
 from typing import Any, TypeVar, overload
 
@@ -81,6 +81,32 @@ class Repeated(OnDemand[Item]):
         """How often the item at this place of the cycle occurs."""
         whole, more = divmod(self._count, len(self.cycle))
         return whole + (place < more)
+
+
+class Evenly(OnDemand[Item]):
+    """Items about bytes that lie one after the other, as many bytes for each."""
+
+    __slots__ = ("_count", "_make", "each")
+
+    def __init__(self, make: Callable[[int], Item], each: int, count: int) -> None:
+        """make: makes the item that is so many bytes behind the first one. each: bytes of each item."""
+        self._make = make
+        self.each = each
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def item(self, number: int) -> Item:
+        return self._make(number * self.each)
+
+    def same_as(self, other: Evenly[Item]) -> bool:
+        return (self.each, self._count) == (other.each, other._count) and self.item(0) == other.item(0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all items."""
+        return self._count * self.each
 
 
 LEAST = 32

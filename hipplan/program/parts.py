@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from typing import Annotated, NamedTuple
 
@@ -21,12 +22,16 @@ from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import Difference
 from hipplan.program.imported import at_address, mapping_steps, no_link, range_for
+from hipplan.program.on_demand import Repeated
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
+from hipplan.program.series import counted, segments
 from hipplan.program.window import STEP, stride_for
 from hipplan.units import about_size, round_up
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]
+_CHUNKS_MAX = 1_000_000
+"""Of a rank's memory for one region: a short message could mean more than this process has memory for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +46,34 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlikeChunks:
+    """Pieces of a rank's memory, of which the first few repeat."""
+
+    again: tuple[Chunk, ...]
+    count: Annotated[int, Field(le=_CHUNKS_MAX)]
+    """How many there are in all."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: there are fewer than repeat. It came from another process."""
+        if not 0 < len(self.again) <= self.count:
+            raise ValueError(f"{self.count} chunks cannot repeat {len(self.again)}")
+
+    def all(self) -> Repeated[Chunk]:
+        return Repeated(self.again, self.count)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(chunk.size * self.all().count_of(place) for place, chunk in enumerate(self.again))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankPart:
     """A rank's memory for one region."""
 
     region: str
     """Its name in the plan."""
-    chunks: tuple[Chunk, ...]
+    stretches: tuple[AlikeChunks, ...]
     """In the order of addresses."""
     asked: Bytes
     reserve: Bytes
@@ -58,7 +85,9 @@ class RankPart:
 
     def __post_init__(self) -> None:
         """Raises ValueError: the description is impossible. It came from another process."""
-        mapped = sum(chunk.size for chunk in self.chunks)
+        if sum(stretch.count for stretch in self.stretches) > _CHUNKS_MAX:
+            raise ValueError(f"'{self.region[:60]}' has more than {_CHUNKS_MAX} chunks")
+        mapped = sum(stretch.size for stretch in self.stretches)
         if not 0 < mapped <= self.reserve:
             raise ValueError(f"'{self.region[:60]}' has {mapped} bytes in {self.reserve} bytes of addresses")
         for tensor in self.tensors:
@@ -66,6 +95,10 @@ class RankPart:
             inside = 0 <= tensor.offset <= tensor.offset + tensor.size <= mapped
             if not (sound and inside and tensor.name.startswith(f"{self.region}.")):
                 raise ValueError(f"'{tensor.name[:60]}' is no tensor in '{self.region[:60]}'")
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All pieces, in the order of addresses."""
+        return chain.from_iterable(stretch.all() for stretch in self.stretches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,15 +240,24 @@ def _own_parts(program: Program) -> Iterator[RankPart]:
         placed = program.regions.get(name)
         if placed is None or name in program.parts:
             continue
-        uuids = {device: _uuid(program, device) for device, _ in placed.chunks}
+        uuids = {device: _uuid(program, device) for (device, _), _ in counted(placed.chunks)}
         yield RankPart(
             region=name,
-            chunks=tuple(Chunk(device=device, uuid=uuids[device], size=size) for device, size in placed.chunks),
+            stretches=tuple(_stretches(placed, uuids)),
             asked=placed.asked,
             reserve=reserved[name],
             alignment=placed.region.spec.alignment or 0,
             tensors=placed.tensors,
         )
+
+
+def _stretches(placed: PlacedRegion, uuids: Mapping[str, str]) -> Iterator[AlikeChunks]:
+    """uuids: of the region's devices."""
+    for part in segments(placed.chunks):
+        some, count = (part.cycle, len(part)) if isinstance(part, Repeated) else (tuple(part), len(part))
+        if count:
+            again = tuple(Chunk(device=device, uuid=uuids[device], size=size) for device, size in some)
+            yield AlikeChunks(again=again, count=count)
 
 
 def _uuid(program: Program, device: str) -> str:
@@ -245,7 +287,7 @@ class _Adding:
         if shared is None or name in program.regions or name in self.regions:
             self._refuse(rank, part.region)
             return
-        labels = {chunk.device: self._label(rank, chunk) for chunk in part.chunks}
+        labels = {chunk.device: self._label(rank, chunk) for stretch in part.stretches for chunk in stretch.again}
         own = _rights(shared.region, program)
         holders = {ordinal: shared.right for _, ordinal in labels.values() if ordinal in self.devices.values()}
         rights = tuple({**holders, **own}.items())
@@ -253,7 +295,7 @@ class _Adding:
         origin = shared.origin
         self.steps.append(range_for(name, part.reserve, part.alignment, origin))
         at = 0
-        for number, chunk in enumerate(part.chunks):
+        for number, chunk in enumerate(part.chunks()):
             label, ordinal = labels[chunk.device]
             memory = steps.ImportAllocation(
                 name=memory_of(name, number),
@@ -269,7 +311,7 @@ class _Adding:
             at += chunk.size
         region = _of_other(shared.region, name, tuple(dict.fromkeys(label for label, _ in labels.values())))
         tensors = tuple(replace(tensor, name=name + tensor.name[len(part.region) :]) for tensor in part.tensors)
-        chunks = tuple((labels[chunk.device][0], chunk.size) for chunk in part.chunks)
+        chunks = tuple((labels[chunk.device][0], chunk.size) for chunk in part.chunks())
         self.parts[name] = rank
         self.regions[name] = PlacedRegion(region, chunks, part.asked, tensors)
 

@@ -35,7 +35,7 @@ from hipplan.program.layered import Layered
 from hipplan.program.memo import keep, kept
 from hipplan.program.regions import PlacedRegion, SharedRegion, numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of
+from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of, without
 from hipplan.program.series import Series, segments
 from hipplan.program.steps import CreateAllocation, Map, Reserve, Rights, SetAccess, Step
 from hipplan.program.taking import sums, taken_by
@@ -225,7 +225,7 @@ class Program(InNotebooks):
         """All steps but the contents."""
         if not self.contents:
             return self.steps
-        return tuple(step for step in self.steps if not step.is_content)
+        return without(self.steps, lambda step: step.is_content, ())
 
     @cached_property
     def reservations(self) -> Mapping[str, Reserve]:

@@ -250,6 +250,27 @@ def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: C
     return stay.series()
 
 
+def each_as(made: Callable[[Step], Step], some_steps: Sequence[Step]) -> Series[Step]:
+    """The steps as `made` makes them. What it changes may depend on a step's kind, device and rights, but not on its
+    name or place: of a run it is called for one step of each kind."""
+    parts: list[Sequence[Step]] = []
+    for segment in segments(some_steps):
+        if isinstance(segment, MemoryRun):
+            parts.append(_memory_as(made, segment))
+        elif isinstance(segment, MappingRun):
+            few = segment.chunks[: len(segment.rights)] if segment.rights[0] else ()
+            rights = [cast(SetAccess, made(segment.access(chunk))).rights for chunk in few]
+            origin = made(segment.made(segment.chunks.start)).origin
+            parts.append(MappingRun(_memory_as(made, segment.memory), segment.offset, origin, rights or [()]))
+        else:
+            parts.append([*map(made, segment)])
+    return Series.joined(parts)
+
+
+def _memory_as(made: Callable[[Step], Step], run: MemoryRun) -> MemoryRun:
+    return MemoryRun(run.region, run.chunks, [cast(CreateAllocation, made(kind)) for kind in run.kinds])
+
+
 def with_runs_of(regions: Container[str], some_steps: Sequence[Step]) -> list[Step]:
     """The steps that are in no run, or in one of these regions."""
     parts = (part for part in segments(some_steps) if not isinstance(part, Run) or part.region in regions)

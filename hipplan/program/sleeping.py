@@ -7,7 +7,7 @@ places with the same rights, fills it from the backup, and frees the backup last
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -15,7 +15,15 @@ from typing import Any
 from hipplan.errors import ApplyError
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
-from hipplan.program.alike_backups import AlikeBackups, Backups, places_of
+from hipplan.program.alike_backups import (
+    AlikeBackups,
+    Backups,
+    Entry,
+    first_backup,
+    is_same_copy,
+    places_of,
+    with_checksum,
+)
 from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import MemoryPart, staging_of
@@ -25,16 +33,17 @@ from hipplan.program.groups import (
     Units,
     about_memory,
     by_first,
+    first_of,
     groups_asleep,
     is_on_device,
     members,
     members_of,
-    one_by_one,
     parted,
 )
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.layered import Overlay
 from hipplan.program.program import Program
+from hipplan.program.regions import numbers_in
 from hipplan.program.resize import find
 from hipplan.program.runs import MappingRun, MemoryRun, Run, without
 from hipplan.program.series import Parts, Series, segments
@@ -58,31 +67,30 @@ def falls_asleep(
     Raises ApplyError: no such object (HP420), it cannot sleep (HP440), its bytes are elsewhere (HP441); MachineError.
     """
     units = units_of(program, names)
-    if to in (MAPPED, FILE) or checked or unchanged:
-        units = one_by_one(units)
     require_able(program, units, to)
     _require_nowhere_else(program, units, to, file)
     if to == MAPPED:
         return _goes_away(program, units)
-    units = {name: _awake(program, groups) for name, groups in units.items()}
+    kept = _together(program, units)
+    units = {name: _awake(program, kept, groups) for name, groups in units.items()}
     memory = by_first(chain.from_iterable(units.values()))
-    same = {*members(units_of(program, unchanged))}
+    unchanged_units = units_of(program, unchanged).values()
+    same = {*by_first(chain.from_iterable(_awake(program, kept, groups) for groups in unchanged_units))}
     moved = {} if to == DROP else movable(program, [*memory.values()])
     if to == FILE:
-        moved = _in_the_order_of(program.backups, moved, file)
-    new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
-    known = {
-        allocation
-        for allocation in same & memory.keys()
-        if _is_same(program.backups.get(allocation), new.backups[allocation])
-    }
+        moved = _in_the_order_of(kept, moved, file)
+        new = _in_file(program, kept, memory, moved, file, checked)
+    else:
+        new = _with_backups(program, kept, units, moved, to, checked)
+    was, now = kept.entries, Backups.of(new.backups).entries
+    known = {first for first in same & memory.keys() if is_same_copy(was.get(first), now[first])}
     if absent := sorted(same & memory.keys() - known):
         what = f"no copy of '{plan_name_of(program, absent[0])}' was kept"
         raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
     if to == FILE and known != memory.keys():
         known = set()  # the file is written as a whole
-    known_sums = {allocation for allocation in known if program.backups[allocation].checked}
-    known_checked = {name: replace(new.backups[name], checked=True) for name in known_sums}
+    known_sums = {first for first in known if first_backup(was[first]).checked}
+    known_checked = {first: with_checksum(now[first], True) for first in known_sums}
     stay, asleep = parted(new.steps, memory.values())
     new = replace(
         new,
@@ -97,12 +105,28 @@ def falls_asleep(
     return replace(change, contents=filled, saves=bool(filled))
 
 
-def _awake(program: Program, groups: Sequence[Group]) -> list[Group]:
-    """Returns the groups that do not sleep: by themselves, where some have kept copies of their own."""
-    awake = {first: group for first, group in by_first(groups).items() if first in program.makers}
-    if not awake.keys().isdisjoint(program.backups):
-        return [*chain.from_iterable(map(members_of, awake.values()))]
-    return [*awake.values()]
+def _together(program: Program, units: Units) -> Backups:
+    """The backups, of which those of chunks are only together where the memory of just these chunks is."""
+    groups = chain.from_iterable(units.values())
+    return Backups.of(program.backups).apart([each.memory for each in groups if isinstance(each, MappingRun)], units)
+
+
+def _awake(program: Program, kept: Backups, groups: Sequence[Group]) -> list[Group]:
+    """Returns the groups that do not sleep; by themselves those of which chunks have kept copies of their own."""
+    awake = [group for first, group in by_first(groups).items() if first in program.makers]
+    alone = [name for name, entry in kept.entries.items() if isinstance(entry, Backup)]
+    if not alone or all(isinstance(group, str) for group in awake):
+        return awake
+    chunks = [number for name in alone if (number := numbers_in(name)) is not None]
+    numbers = {(number.of, number.first) for number in chunks}
+    return [*chain.from_iterable(members_of(group) if _has_any(group, numbers) else (group,) for group in awake)]
+
+
+def _has_any(group: Group, chunks: Set[tuple[str, int]]) -> bool:
+    """Whether one of these chunks is in a group. chunks: (region, number)."""
+    return isinstance(group, MappingRun) and any(
+        region == group.region and number in group.chunks for region, number in chunks
+    )
 
 
 def _require_nowhere_else(program: Program, units: Units, to: str, file: str) -> None:
@@ -228,29 +252,46 @@ def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
 
 
 def _with_backups(
-    program: Program, units: Units, moved: Mapping[str, Sequence[MemoryPart]], to: str, checked: bool
+    program: Program,
+    kept: Backups,
+    units: Units,
+    moved: Mapping[str, Sequence[MemoryPart]],
+    to: str,
+    checked: bool,
 ) -> Program:
     """The program with a backup for each allocation; a retained one is used again."""
-    backups, of_runs = {}, []
+    backups: dict[str, Entry] = {}
     taken: Overlay[str, Any] = Overlay(program.makers)
     made: list[steps.Step] = []
     for unit, groups in units.items():
         places = _Places(unit, taken)
         for group in groups:
-            if isinstance(group, MappingRun):
-                of_runs.append(AlikeBackups.to_drop(group.memory) if to == DROP else places.of_run(group.memory))
-                continue
-            size, was = sum(part.size for part in moved.get(group, ())), program.backups.get(group)
+            first = first_of(group)
+            was = kept.entries.get(first)
             if to == DROP:
-                backups[group] = Backup(to)
-            elif was is not None and (was.to, was.size) == (to, size):
-                backups[group] = replace(was, checked=checked)
+                entry: Entry = AlikeBackups.to_drop(group.memory) if isinstance(group, MappingRun) else Backup(to)
+            elif was is not None and first_backup(was).is_at(to, "") and _is_as_large(was, group, moved):
+                entry = was
+            elif isinstance(group, MappingRun):
+                entry = places.of_run(group.memory)
             else:
                 device = find(program, steps.CreateAllocation, group).device
-                backups[group] = replace(places.take(device, size), checked=checked)
+                entry = places.take(device, _bytes_of(moved.get(group, ())))
+            backups[first] = entry if to == DROP else with_checksum(entry, checked)
         made += _pinned(places.ends, program)
-    new = _without_unused(replace(program, backups=Backups.of(program.backups).with_more(backups, of_runs)))
+    new = _without_unused(replace(program, backups=kept.with_more(backups)))
     return replace(new, steps=Series(new.steps).with_more(made))
+
+
+def _is_as_large(was: Entry, group: Group, moved: Mapping[str, Sequence[MemoryPart]]) -> bool:
+    """Whether a backup has as many bytes as the memory of a group."""
+    if isinstance(group, MappingRun):
+        return first_backup(was).size == group.size
+    return first_backup(was).size == _bytes_of(moved.get(group, ()))
+
+
+def _bytes_of(parts: Iterable[MemoryPart]) -> int:
+    return sum(part.size for part in parts)
 
 
 class _Places:
@@ -281,24 +322,32 @@ class _Places:
         return AlikeBackups(run, first, tuple(in_turn[kind.device] * kind.size for kind in few))
 
 
-def _in_file(program: Program, moved: Mapping[str, Sequence[MemoryPart]], file: str, checked: bool) -> Program:
+def _in_file(
+    program: Program,
+    kept: Backups,
+    memory: Mapping[str, Group],
+    moved: Mapping[str, Sequence[MemoryPart]],
+    file: str,
+    checked: bool,
+) -> Program:
     """The program with one file for all bytes. Kept copies of other memory in that file are forgotten.
 
     Raises ApplyError (HP420): other sleeping memory is in that file.
     """
-    backups, end = Backups.of(program.backups), 0
+    end = 0
     file_size = sum(part.size for parts in moved.values() for part in parts)
-    others = [name for name, backup in backups.single.items() if backup.place == file and name not in moved]
+    others = [name for name, backup in kept.firsts.items() if backup.place == file and name not in moved]
     for name in others:
         if name not in program.makers:
             other = plan_name_of(program, name)
             raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
-    in_file: dict[str, Backup] = {}
+    in_file: dict[str, Entry] = {}
     for name, parts in moved.items():
-        size = sum(part.size for part in parts)
-        in_file[name] = Backup(FILE, file, end, size, file_size, checked)
+        size, group = _bytes_of(parts), memory[name]
+        first = Backup(FILE, file, end, group.size if isinstance(group, MappingRun) else size, file_size, checked)
+        in_file[name] = AlikeBackups.in_a_row(group.memory, first) if isinstance(group, MappingRun) else first
         end += size
-    return _without_unused(replace(program, backups=Backups.of(backups.without({*others})).with_more(in_file)))
+    return _without_unused(replace(program, backups=Backups.of(kept.without({*others})).with_more(in_file)))
 
 
 def _in_the_order_of(
@@ -308,10 +357,6 @@ def _in_the_order_of(
     if not all(name in backups and backups[name].place == file for name in moved):
         return moved
     return dict(sorted(moved.items(), key=lambda item: backups[item[0]].offset))
-
-
-def _is_same(kept: Backup | None, wanted: Backup) -> bool:
-    return kept is not None and replace(kept, checked=wanted.checked) == wanted
 
 
 def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[steps.Step]:

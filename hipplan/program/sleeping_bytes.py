@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hipplan.errors import ApplyError
 from hipplan.files.tensorfiles import WantedBytes
 from hipplan.machines.machine import Machine
 from hipplan.program import away, sealing
-from hipplan.program.alike_backups import Backups
+from hipplan.program.alike_backups import AlikeBackups, Backups
 from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import Group, first_of
 from hipplan.program.memory import Memory, Refused
+from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
-from hipplan.program.regions import memory_of
 from hipplan.program.resources import Resource
 from hipplan.program.runs import MappingRun
+from hipplan.program.series import Series
 from hipplan.program.steps import CPU_ORDINAL
 from hipplan.program.taking import taken_by
+
+Item = TypeVar("Item")
 
 
 def plan_name_of(program: Program, memory: str) -> str:
@@ -122,8 +125,8 @@ def moves_out(moved: Mapping[str, Sequence[MemoryPart]], new: Program) -> Iterat
             there = tuple([(copy, part) for part, copy in _pairs(moved, new.backups)])
             yield Copy(name=name, origin=None, source="its device", pairs=there)
         else:
-            places = [*_in_files(moved, new.backups)]
-            parts, sums = tuple(place.part for place in places), tuple(place.sum for place in places)
+            places = _in_files(moved, new.backups)
+            parts, sums = _flat([place.parts for place in places]), _flat([place.sums for place in places])
             yield Save(name=name, origin=None, file=first.place, parts=parts, private=True, sums=sums)
 
 
@@ -139,31 +142,37 @@ def moves_in(moved: Mapping[str, Sequence[MemoryPart]], program: Program) -> Ite
         by_file.setdefault(place.file, []).append(place)
     if in_files:
         name, loads = _called(program, in_files), []
-        sizes = {backup.place: backup.file_size for backup in program.backups.values()}
+        sizes = {backup.place: backup.file_size for backup in Backups.of(program.backups).firsts.values()}
         for file, places in by_file.items():
             wanted = WantedBytes(name=name, size=sizes[file], asked=sizes[file], file=file)
-            pieces = tuple((place.offset, place.part) for place in places)
-            loads.append(Taken(wanted, pieces, sums=tuple(place.sum for place in places)))
+            pieces: Any = _flat([place.pieces() for place in places])
+            sums: Any = _flat([place.sums for place in places])
+            loads.append(Taken(wanted, pieces, sums=sums))
         yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(by_file))
 
 
 def digests(names: Container[str], program: Program, known: Container[str] | None = None) -> Iterator[Digest]:
     """Steps for the checksums of backups in pinned memory, and of files that nothing is copied to or from.
 
-    names: allocations. known: those of them whose checksum is stored; None: all.
+    names: the first allocations of groups. known: those of them whose checksums are stored; None: all.
     """
-    groups: dict[tuple[str, bool], list[str]] = {}
-    for name, backup in Backups.of(program.backups).single.items():
-        if name in names and backup.checked:
-            groups.setdefault((backup.place, known is None or name in known), []).append(name)
-    for (place, compares), names in groups.items():
-        backups = [program.backups[name] for name in names]
+    pieces: dict[tuple[str, bool], list[tuple[str, Sequence[tuple[int, int]]]]] = {}
+    backups = Backups.of(program.backups)
+    for name, entry in backups.entries.items():
+        size = backups.firsts[name].size
+        if name not in names or not backups.firsts[name].checked:
+            continue
+        there = [*entry.stretches()] if isinstance(entry, AlikeBackups) else [(entry.place, entry.offset, size)]
+        for place, offset, in_all in there:
+            here = pieces.setdefault((place, known is None or name in known), [])
+            here.append((name, _pieces(offset, in_all, size)))
+    for (place, compares), named in pieces.items():
         yield Digest(
-            name=_called(program, names),
+            name=_called(program, [name for name, _ in named]),
             origin=None,
             place=place,
-            is_file=backups[0].to == FILE,
-            pieces=tuple((backup.offset, backup.size) for backup in backups),
+            is_file=backups.firsts[named[0][0]].to == FILE,
+            pieces=_flat([some for _, some in named]),
             compares=compares,
         )
 
@@ -179,17 +188,17 @@ def _pairs(
 ) -> list[tuple[MemoryPart, MemoryPart]]:
     """(part of the memory, part of its backup)."""
     pairs: list[tuple[MemoryPart, MemoryPart]] = []
-    of_runs = {memory_of(alike.run.region, alike.run.chunks.start): alike for alike in Backups.of(backups).of_runs}
+    entries = Backups.of(backups).entries
     for name, parts in moved.items():
-        backup, done = backups[name], 0
-        if len(parts) > 1 and name in of_runs:
+        backup, entry, done = backups[name], entries.get(name), 0
+        if len(parts) > 1 and isinstance(entry, AlikeBackups):
             copies = [
                 MemoryPart(place, at, part.size, CPU_ORDINAL)
-                for (place, at), part in zip(of_runs[name].places(), parts, strict=True)
+                for (place, at), part in zip(entry.places(), parts, strict=True)
             ]
             _join(pairs, parts[0], copies[0])
             both = zip(parts[1:], copies[1:], strict=True)
-            if any(part.device == after.device for part, after in pairwise(parts[: len(of_runs[name].first) + 1])):
+            if any(part.device == after.device for part, after in pairwise(parts[: len(entry.first) + 1])):
                 for part, copy in both:
                     _join(pairs, part, copy)
             else:
@@ -201,21 +210,58 @@ def _pairs(
     return pairs
 
 
-class _InFile(NamedTuple):
-    """A part of memory, and where its bytes are in a file."""
+def _pieces(offset: int, size: int, each: int) -> Sequence[tuple[int, int]]:
+    """Digest.pieces for allocations of `each` bytes. size: of all of them."""
+    return [(offset, size)] if size == each else Evenly(lambda at: (offset + at, each), each, size // each)
 
-    part: MemoryPart
+
+class _InFile(NamedTuple):
+    """A part of memory, or those of alike allocations one after the other, and where the bytes are in a file."""
+
+    parts: Sequence[MemoryPart]
     file: str
     offset: int
-    sum: int | None
-    """Where in the file the bytes of its allocation begin, if they have a checksum."""
+    """Of the first part."""
+    sums: Sequence[int | None]
+    """As of Save."""
+
+    def pieces(self) -> Sequence[tuple[int, MemoryPart]]:
+        """As of Taken."""
+        offset, parts = self.offset, self.parts
+        if isinstance(parts, tuple):
+            return [(offset, parts[0])]
+        each = parts[0].size
+        return Evenly(lambda at: (offset + at, parts[at // each]), each, len(parts))
 
 
-def _in_files(moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]) -> Iterator[_InFile]:
+def _in_files(moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]) -> list[_InFile]:
+    entries, there = Backups.of(backups).entries, list[_InFile]()
     for name, parts in moved.items():
-        backup = backups[name]
-        for part, copy in _pairs({name: parts}, backups):
-            yield _InFile(part, backup.place, copy.offset, backup.offset if backup.checked else None)
+        backup, entry = backups[name], entries.get(name)
+        if isinstance(entry, AlikeBackups) and len(parts) > 1:
+            places = zip(parts, entry.places(), strict=True)
+            there += [_InFile((part,), place, at, (at if backup.checked else None,)) for part, (place, at) in places]
+        elif isinstance(entry, AlikeBackups):
+            there.append(_alike_in_file(parts[0], backup, len(entry.run.chunks)))
+        else:
+            sums, pairs = (backup.offset if backup.checked else None,), _pairs({name: parts}, backups)
+            there += [_InFile((part,), backup.place, copy.offset, sums) for part, copy in pairs]
+    return there
+
+
+def _alike_in_file(part: MemoryPart, first: Backup, many: int) -> _InFile:
+    """The bytes of many allocations in a file. part: all of them. first: the backup of the first one."""
+    parts = Evenly(lambda at: MemoryPart(part.object, part.offset + at, first.size, part.device), first.size, many)
+    if not first.checked:
+        return _InFile(parts, first.place, first.offset, Repeated((None,), many))
+    return _InFile(parts, first.place, first.offset, Evenly(lambda at: first.offset + at, first.size, many))
+
+
+def _flat(parts: Sequence[Sequence[Item]]) -> Sequence[Item]:
+    """The items of all of these: as a tuple, if all are written out."""
+    if [part for part in parts if not isinstance(part, (tuple, list))]:
+        return Series.joined(parts)
+    return tuple(chain.from_iterable(parts))
 
 
 def _join(pairs: list[tuple[MemoryPart, MemoryPart]], part: MemoryPart, copy: MemoryPart) -> None:

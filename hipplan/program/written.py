@@ -1,35 +1,44 @@
 """Writes a program as text and reads it again: for another process, a file or a review.
 
-The text is JSON with a version. Equal programs give equal text, and the program that is read is equal to the one
-written, with the place of each step in its plan.
+The text is JSON with a version. The same program gives the same text, and the program that is read is equal to the one
+written, with the place of each step in its plan. Runs are written as runs since version 2 (written_runs.py).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.kinds.lives import STEPS
-from hipplan.program import content_steps, steps
+from hipplan.program import content_steps, steps, written_runs
 from hipplan.program.alterations import ReserveBeside
-from hipplan.program.facts import owners_by_name
+from hipplan.program.facts import makers_of, owners_by_name
+from hipplan.program.families import in_families, one_by_one
 from hipplan.program.program import Program
+from hipplan.program.regions import PlacedRegion
+from hipplan.program.runs import Run, plain
+from hipplan.program.series import Parts, Series, segments
 
-VERSION = 1
+VERSION = 2
+_WRITTEN_OUT = 1
+"""The version in which each step and each chunk of a run is written out. It is read, and digests are of it."""
 _KEY = "hipplan_program"
 _WHY_MAX = 200
 _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that are steps."""
-_WRITTEN_AS = {"reads_advice": "ranges_told"}
-"""Fields with another name in version 1."""
+_IN_FAMILIES = ("sealed", "unwritten")
+"""Fields about mappings, of which neighbours are written as one since version 2."""
+_WRITTEN_AS: Mapping[int, Mapping[str, str]] = {_WRITTEN_OUT: {"reads_advice": "ranges_told"}, VERSION: {}}
+"""Version -> fields with another name in it."""
 _STEPS = (
     {ReserveBeside.__name__: ReserveBeside}
     | {kind.__name__: kind for kind in STEPS}
@@ -45,16 +54,18 @@ _STEPS = (
 
 def write(program: Program) -> str:
     """The program as text for read()."""
-    return _written(program, placed=True)
-
-
-def _written(program: Program, *, placed: bool) -> str:
-    """placed: with the place in the plan of each step that is awake."""
-    data = {_WRITTEN_AS.get(field_.name, field_.name): getattr(program, field_.name) for field_ in fields(program)}
+    values = {field_.name: getattr(program, field_.name) for field_ in fields(program)}
     plain = _PlainSteps()
-    data |= {of: plain.of(data[of], placed=placed or of != "steps") for of in _OF_STEPS}
-    written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
+    written = {name: _plain(value) for name, value in values.items() if name not in (*_OF_STEPS, "regions")}
+    written |= {of: plain.in_runs(values[of]) for of in _OF_STEPS}
+    written["sealed"] = _plain(in_families(program.sealed.items()))
+    written["unwritten"] = [*in_families((name, True) for name in sorted(program.unwritten))]
+    written["regions"] = {name: _plain_region(placed) for name, placed in program.regions.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
+
+
+def _plain_region(placed: PlacedRegion) -> dict[str, Any]:
+    return {**_plain(replace(placed, chunks=())), "chunks": written_runs.plain_chunks(placed.chunks)}
 
 
 class _PlainSteps:
@@ -63,6 +74,14 @@ class _PlainSteps:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Any]] = {}
         """The id of a value -> the value, and what JSON has for it."""
+
+    def in_runs(self, some_steps: Sequence[steps.Step]) -> Iterator[dict[str, Any]]:
+        """With an entry for each run."""
+        for part in segments(some_steps):
+            if isinstance(part, Run):
+                yield {key: _plain(value) for key, value in written_runs.plain_run(part).items()}
+            else:
+                yield from self.of(part, placed=True)
 
     def of(self, some_steps: Iterable[steps.Step], *, placed: bool) -> Iterator[dict[str, Any]]:
         """placed: with their place in the plan."""
@@ -96,7 +115,13 @@ def digest(program: Program) -> str:
     """sha256 of what the program makes: equal for equal driver calls, wherever the plan is and whatever else is on the
     machine."""
     bare = replace(program, name="", source="", machine="", selectors={}, measured=None, warnings=())
-    return hashlib.sha256(_written(bare, placed=False).encode()).hexdigest()
+    names = _WRITTEN_AS[_WRITTEN_OUT]
+    data = {names.get(field_.name, field_.name): getattr(bare, field_.name) for field_ in fields(bare)}
+    plain = _PlainSteps()
+    data |= {of: plain.of(data[of], placed=of != "steps") for of in _OF_STEPS}
+    written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
+    text = strict_json.pieces({_KEY: _WRITTEN_OUT, **written})
+    return hashlib.sha256("".join(text).encode()).hexdigest()
 
 
 def read(text: str | bytes) -> Program:
@@ -105,19 +130,25 @@ def read(text: str | bytes) -> Program:
         data = strict_json.loads(text)
         if not isinstance(data, dict) or _KEY not in data:
             raise ValueError(f"it has no {_KEY}")
-        if data.pop(_KEY) != VERSION:
-            raise ValueError(f"only version {VERSION} can be read")
-        made: dict[str, Any] = {
-            of: tuple(map(_read_step, data.pop(of))) for of in _OF_STEPS if of in data or of == "steps"
-        }
+        version = data.pop(_KEY)
+        if type(version) is not int or version not in _WRITTEN_AS:
+            raise ValueError(f"only versions {_WRITTEN_OUT} and {VERSION} can be read")
+        runs = written_runs.Reader(_read)
+        made: dict[str, Any] = {of: _read_steps(data.pop(of), runs) for of in _OF_STEPS if of in data or of == "steps"}
         types = get_type_hints(Program)
-        named = {_WRITTEN_AS.get(name, name): name for name in types}
-        program = Program(**made, **{named[key]: _read(types[named[key]], value) for key, value in data.items()})
-        woken = (*program.making, *program.sleeping)
-        _require_objects(woken)
-        mapped = {resource.name for resource in program.resources if resource.memory}
-        if unknown := program.sealed.keys() - mapped:
-            raise ValueError(f"{min(unknown)} is sealed but not mapped")
+        named = {_WRITTEN_AS[version].get(name, name): name for name in types}
+        made["regions"] = _read_regions(types["regions"], data.pop("regions", {}), runs)
+        made |= {named[key]: _read(types[named[key]], value) for key, value in data.items()}
+        for of in _IN_FAMILIES if version == VERSION else ():
+            together = made.get(of, ())
+            alone = one_by_one(together if isinstance(together, Mapping) else dict.fromkeys(together, True))
+            made[of] = alone if isinstance(together, Mapping) else frozenset(alone)
+        program = Program(**made)
+        _require_objects(program.making, program.sleeping)
+        makers = ChainMap(cast(Any, program.makers), cast(Any, makers_of(program.sleeping)))
+        for name in program.sealed:
+            if not isinstance(makers.get(name), steps.Map):
+                raise ValueError(f"{name} is sealed but not mapped")
         for access in program.sealed.values():
             steps.rights_of(dict(access), program.devices)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -125,12 +156,33 @@ def read(text: str | bytes) -> Program:
     return program
 
 
-def _require_objects(some_steps: Sequence[steps.Step]) -> None:
-    """Raises KeyError: a step names an object that does not exist."""
-    owners = owners_by_name(some_steps)
-    named = {(step.makes, step.name) for step in some_steps if step.makes}
+def _read_steps(data: Any, runs: written_runs.Reader) -> Series[steps.Step]:
+    """Raises ValueError, TypeError, LookupError."""
+    made: Parts[steps.Step] = Parts()
+    for item in data:
+        if "run" in item:
+            made.extend(runs.run(item))
+        else:
+            made.append(_read(_STEPS[item.pop("step")], item))
+    return made.series()
+
+
+def _read_regions(kind: Any, data: dict[str, Any], runs: written_runs.Reader) -> dict[str, PlacedRegion]:
+    """Raises as _read_steps(), and AttributeError."""
+    chunks = {name: runs.chunks(placed.pop("chunks")) for name, placed in data.items()}
+    read_regions = _read(kind, {name: {**placed, "chunks": ()} for name, placed in data.items()})
+    return {name: replace(placed, chunks=chunks[name]) for name, placed in read_regions.items()}
+
+
+def _require_objects(awake: Sequence[steps.Step], asleep: Sequence[steps.Step]) -> None:
+    """Raises KeyError: a step names an object that does not exist; ValueError: runs do not fit together."""
+    all_steps = Series.joined((awake, asleep))
+    owners = owners_by_name(all_steps)
+    single = [*plain(all_steps)]
+    named = {(step.makes, step.name) for step in single if step.makes}
     made = {name for _, name in named}
-    for step in some_steps:
+    written_runs.require_fitting(all_steps, made)
+    for step in single:
         if isinstance(step, steps.SetAccess):
             owners[step.name]
         for kind, name in step.needs:
@@ -138,10 +190,6 @@ def _require_objects(some_steps: Sequence[steps.Step]) -> None:
                 raise KeyError(name)
         if step.name not in made and (step.name or not step.awaits_stream):
             raise KeyError(step.name)
-
-
-def _read_step(data: dict[str, Any]) -> Any:
-    return _read(_STEPS[data.pop("step")], data)
 
 
 def _read(kind: Any, data: Any) -> Any:

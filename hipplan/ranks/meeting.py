@@ -85,7 +85,7 @@ class Meeting:
         Raises GroupError, MachineError.
         """
         mine = offer_of(program)
-        self._offered = {memory_of(part.region, n) for part in mine.parts for n in range(len(part.chunks))}
+        self._offered = {memory_of(part.region, n) for part in mine.parts for n, _ in enumerate(part.chunks())}
         self._connect(messages_of_all)
         replies = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
         offers = [_offer(replies[rank], rank) for rank in sorted(replies)]

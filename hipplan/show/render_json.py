@@ -15,6 +15,7 @@ from hipplan.program import listing, open_sizes
 from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
+from hipplan.program.series import Series
 from hipplan.program.steps import Step
 from hipplan.show import summary
 
@@ -44,7 +45,7 @@ def _as_json(value: Any) -> Any:
         return value
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, Series)):
         return [_as_json(item) for item in value]
     if is_dataclass(value):
         return {f.name: _as_json(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,8 @@ CALLS_OF_CHUNKS_MAX = 20
 """Python calls that more chunks may add: native code comes back to Python now and then."""
 CALLS_OF_PIECE_MAX = 12
 """Python calls that each chunk of an interleaved region adds: its bytes are a copy of their own."""
+CALLS_OF_PIECE_IN_FILE_MAX = 16
+"""The same where the copies are in a file."""
 
 FEW = 50
 MANY = {"host": 150, "drop": 1050}
@@ -67,6 +70,65 @@ def test_sleep_and_wake_make_no_calls_for_a_chunk(spread: str, to: str, which: s
     few, many = costs(spread, FEW, to, which), costs(spread, MANY[to], to, which)
     is_in_pieces = spread == "interleaved" and to == "host"
     most = (MANY[to] - FEW) * CALLS_OF_PIECE_MAX if is_in_pieces else CALLS_OF_CHUNKS_MAX
+    assert max(more - less for less, more in zip(few, many, strict=True)) <= most
+
+
+KEPT: dict[str, tuple[Act, Act]] = {
+    "with checksums": (lambda layout: layout.sleep("cache", checksum=True), lambda layout: layout.wake()),
+    "in a file": (lambda layout: layout.sleep("cache", to="asleep.bin"), lambda layout: layout.wake()),
+    "in a file without checksums": (
+        lambda layout: layout.sleep("cache", to="asleep.bin", checksum=False),
+        lambda layout: layout.wake(),
+    ),
+    "with a copy that is kept": (
+        lambda layout: layout.sleep("cache", checksum=True),
+        lambda layout: layout.wake(retain=True),
+    ),
+    "with a file that is kept": (
+        lambda layout: layout.sleep("cache", to="asleep.bin"),
+        lambda layout: layout.wake(retain=True),
+    ),
+    "unchanged in pinned memory": (
+        lambda layout: layout.sleep("cache", checksum=True, unchanged="cache" if layout.program.backups else ()),
+        lambda layout: layout.wake(retain=True),
+    ),
+    "unchanged in a file": (
+        lambda layout: layout.sleep("cache", to="asleep.bin", unchanged="cache" if layout.program.backups else ()),
+        lambda layout: layout.wake(retain=True),
+    ),
+}
+"""Sleeps whose copies have checksums, are in files, or are kept -> (sleep, wake)."""
+
+SMALL = 64 << 10
+"""Bytes of each chunk: copies take real memory and real files."""
+
+
+def kept_costs(how: str, spread: str, count: int) -> tuple[int, int]:
+    """Python calls of a third sleep and a third wake."""
+    sleep, wake = KEPT[how]
+    region = {"size": count * SMALL, "chunk": SMALL, **SPREADS[spread]}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
+    with hipplan.apply(plan, runtime="sim", answer=False) as layout:
+        assert len(layout.program.regions["cache"].chunks) == count
+        for _ in range(2):
+            sleep(layout)
+            wake(layout)
+        layout.fill("cache", 7)
+        costs = calls_of(lambda: sleep(layout)).python, calls_of(lambda: wake(layout)).python
+        assert layout.drift() == []
+    return costs
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("how", KEPT)
+def test_copies_with_checksums_in_files_or_kept_make_no_calls_for_a_chunk(
+    how: str, spread: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept_costs(how, spread, 100)  # pays for what is imported
+    few, many = kept_costs(how, spread, 100), kept_costs(how, spread, 1000)
+    most_of_piece = CALLS_OF_PIECE_IN_FILE_MAX if "file" in how else CALLS_OF_PIECE_MAX
+    most = 900 * most_of_piece if spread == "interleaved" else CALLS_OF_CHUNKS_MAX
     assert max(more - less for less, more in zip(few, many, strict=True)) <= most
 
 

@@ -108,6 +108,7 @@ def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tup
         other_plan(draw, regions, release),
         draw.choice("** "),
     )
+    checksum = draw.choice((None, True, False))
     acts: list[tuple[int, str, Act]] = [
         (2, "grow", lambda layout: layout.grow(name, by=size)),
         (2, "shrink", lambda layout: layout.shrink(name, by=size)),
@@ -115,7 +116,7 @@ def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tup
         (2, "remap a part", lambda layout: layout.remap(name, part=part, device=device, keep_bytes=keeps)),
         (1, "seal", lambda layout: layout.seal(name)),
         (1, "unseal", lambda layout: layout.unseal(name)),
-        (2, "sleep", lambda layout: layout.sleep(name, to=to, unchanged=name if retain else ())),
+        (2, "sleep", lambda layout: layout.sleep(name, to=to, unchanged=name if retain else (), checksum=checksum)),
         (2, "wake", lambda layout: layout.wake(retain=retain)),
         (1, "wake some", lambda layout: layout.wake(name)),
         (2, "update", lambda layout: layout.update(other, lose=lose.strip())),

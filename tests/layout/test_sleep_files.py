@@ -329,3 +329,32 @@ def test_closing_keeps_the_file_and_no_descriptor_of_it(sim: Simulator, file: Pa
         assert len(held_open(file.parent)) == 1
     assert held_open(file.parent) == []
     assert file.stat().st_size == 8 * MIB
+
+
+CHUNKS = 40
+LARGE: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 2}}}
+SPREADS: dict[str, dict[str, Any]] = {
+    "on one device": {"device": "gpu.0"},
+    "interleaved": {"devices": ["gpu.*"], "spread": "interleave"},
+}
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("chunk", [0, 33, CHUNKS - 1])
+def test_each_of_many_chunks_has_a_checksum_in_a_file(chunk: int, spread: str, sim: Simulator, file: Path) -> None:
+    region = {"size": CHUNKS * 2 * MIB, "chunk": "2MiB", **SPREADS[spread]}
+    with hipplan.apply(LARGE | {"regions": {"cache": region}}, runtime="sim") as layout:
+        place = layout["cache"]
+        for number in range(CHUNKS):
+            sim.fill(place.address + number * 2 * MIB, number + 1, 2 * MIB)
+        for _ in range(2):
+            layout.sleep("cache", to=file)
+            flip(file, at := chunk * 2 * MIB + MIB)
+            with pytest.raises(ApplyError, match=r"HP443.*the copy of 'cache' has changed"):
+                layout.wake()
+            flip(file, at)
+            layout.wake(retain=True)
+        layout.sleep("cache", to=file, unchanged="cache")
+        layout.wake()
+        for number in range(CHUNKS):
+            assert sim.read(place.address + number * 2 * MIB, 2 * MIB) == bytes([number + 1]) * 2 * MIB

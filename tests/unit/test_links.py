@@ -144,9 +144,13 @@ def programs() -> AllRanks:
         {"tensors": [{"shape": [2**40]}]},
         {"tensors": [{"dtype": "u1000"}]},
         {"tensors": [{"name": "other.x"}]},
-        {"chunks": []},
-        {"chunks": [{"size": 0}]},
-        {"chunks": [{"size": 2**63}]},
+        {"stretches": []},
+        {"stretches": [{"again": []}]},
+        {"stretches": [{"again": [{"device": "gpu", "uuid": "", "size": 0}]}]},
+        {"stretches": [{"again": [{"device": "gpu", "uuid": "", "size": 2**63}]}]},
+        {"stretches": [{"count": 0}]},
+        {"stretches": [{"count": 10**6 + 1, "again": [{"device": "gpu", "uuid": "", "size": 1}]}]},
+        {"stretches": [{"count": -1}]},
         {"region": 7},
     ],
 )
@@ -164,6 +168,26 @@ def test_a_rank_s_offer_is_checked(lie: dict[str, Any]) -> None:
             part[key][0] |= value[0]
     with pytest.raises(ValueError, match="parts"):
         offers.validate_python(answer)
+
+
+def test_an_offer_of_many_chunks_is_as_long_as_one_of_few() -> None:
+    from pydantic import TypeAdapter
+
+    offers, sizes = TypeAdapter(Offer), []
+    for chunks in (100, 1000):
+        plan = {
+            "hipplan": 1,
+            "ranks": {},
+            "devices": {"gpu": {"ordinal": "$(rank)"}},
+            "regions": {"heap": {"device": "gpu", "size": chunks << 21, "chunk": "2MiB", "map": {"ranks": "node"}}},
+        }
+        program = hipplan.compile(hipplan.load(plan, rank=hipplan.Rank(ranks=2)), "sim-2")
+        offer = offer_of(program)
+        text = offers.dump_json(offer)
+        sizes.append(len(text))
+        assert offers.validate_json(text) == offer
+        assert [chunk.size for chunk in offer.parts[0].chunks()] == [2 << 20] * chunks
+    assert sizes[1] - sizes[0] <= 20
 
 
 def test_a_region_is_offered_once() -> None:

@@ -15,7 +15,7 @@ import pytest
 import hipplan
 from hipplan.errors import PlanError
 from hipplan.program.program import Program
-from hipplan.program.written import read, write
+from hipplan.program.written import digest, read, write
 from tests.faults.generated import plan as generated
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +69,8 @@ NO_PROGRAMS = [
     "null",
     '{"hipplan": 1}',
     '{"hipplan_program": 2}',
+    '{"hipplan_program": 3, "steps": []}',
+    '{"hipplan_program": true, "steps": []}',
     '{"hipplan_program": 1}',
     '{"hipplan_program": 1, "steps": 3}',
     '{"hipplan_program": 1, "steps": [{"step": "System"}]}',
@@ -129,3 +131,80 @@ def test_a_program_with_anything_wrong_in_it_is_read_or_refused(path: Path) -> N
         except PlanError:
             refused += 1
     assert refused > 100
+
+
+OLD = {
+    "hipplan": 1,
+    "name": "old",
+    "devices": {"gpu": {"count": 2}},
+    "regions": {
+        "kv": {"devices": ["gpu.*"], "spread": "interleave", "size": "80MiB", "chunk": "2MiB", "reserve": "1GiB"},
+        "w": {"device": "gpu.0", "size": "8MiB", "chunk": "2MiB", "seal": True},
+    },
+    "buffers": {"b": {"kind": "managed", "size": "1MiB"}},
+}
+
+
+def test_what_version_1_has_written_is_read() -> None:
+    text = (ROOT / "tests" / "golden" / "program-version-1.json").read_text()
+
+    assert '"hipplan_program": 1' in text
+    assert read(text) == hipplan.compile(OLD, "sim-2")
+    assert digest(read(text)) == digest(hipplan.compile(OLD, "sim-2"))
+
+
+def in_runs() -> dict[str, Any]:
+    """The text of a program in runs, as data."""
+    data: dict[str, Any] = json.loads(write(hipplan.compile(OLD, "sim-2")))
+    assert [step["run"] for step in data["steps"] if "run" in step and step["region"] == "kv"] == ["memory", "mappings"]
+    return data
+
+
+def test_runs_with_anything_wrong_in_them_are_read_or_refused() -> None:
+    text, chance, refused = json.dumps(in_runs()), random.Random(11), 0
+    for _ in range(600):
+        data = json.loads(text)
+        runs = [step for step in data["steps"] if "run" in step] + [data["regions"]["kv"]["chunks"]]
+        holder, key = chance.choice(_places(chance.choice(runs)))
+        if chance.random() < 0.3 and isinstance(holder, dict):
+            del holder[key]
+        else:
+            holder[key] = chance.choice([None, "x", -1, 0, 1, 2**70, 1.5, [], {}, [[]], True, "memory", "\ud800"])
+        try:
+            assert isinstance(read(json.dumps(data)), Program)
+        except PlanError:
+            refused += 1
+    assert refused > 300
+
+
+def wrong_runs() -> dict[str, dict[str, Any]]:
+    """What is wrong -> the text, as data."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def with_run(wrong: str, which: str, **fields: Any) -> None:
+        data = made[wrong] = in_runs()
+        next(step for step in data["steps"] if step.get("run") == which and step["region"] == "kv").update(fields)
+
+    with_run("too many chunks", "memory", count=10**9)
+    with_run("fewer chunks than kinds", "memory", count=1)
+    with_run("mappings without memory", "mappings", count=41)
+    with_run("some rights", "mappings", rights=[[], [[0, "rw"]]])
+    with_run("a negative offset", "mappings", offset=-1)
+    with_run("another kind", "mappings", run="others")
+    with_run("memory of other names", "memory", first=7)
+    twice = made["one run twice"] = in_runs()
+    twice["steps"] += [step for step in twice["steps"] if step.get("run") == "memory"]
+    single = made["a chunk beside its run"] = in_runs()
+    kind = next(step for step in single["steps"] if step.get("run") == "memory")["kinds"][0]
+    single["steps"].append({"step": "CreateAllocation", **kind})
+    gone = made["no range"] = in_runs()
+    gone["steps"] = [s for s in gone["steps"] if (s.get("step"), s.get("name")) != ("Reserve", "kv")]
+    again = made["chunks again"] = in_runs()
+    again["regions"]["kv"]["chunks"][0]["count"] = 10**9
+    return made
+
+
+@pytest.mark.parametrize("wrong", wrong_runs())
+def test_runs_that_do_not_fit_together_are_refused(wrong: str) -> None:
+    with pytest.raises(PlanError, match="HP028"):
+        read(json.dumps(wrong_runs()[wrong]))

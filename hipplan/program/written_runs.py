@@ -1,0 +1,120 @@
+"""Runs in the text of a program: what thousands of chunks have in common is written once, and read as runs again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any
+
+from hipplan.errors import Span
+from hipplan.program.chunks import Chunks
+from hipplan.program.on_demand import Repeated
+from hipplan.program.regions import memory_of, numbers_in
+from hipplan.program.runs import MappingRun, MemoryRun, Run, plain, runs
+from hipplan.program.series import Parts, segments
+from hipplan.program.steps import CreateAllocation, Rights, Step
+
+_MOST = 1_000_000
+"""Chunks of a program in runs: a few characters of a text could mean more than a process has memory for."""
+
+
+def plain_run(run: Run) -> dict[str, Any]:
+    """What is written for a run."""
+    mapped = run if isinstance(run, MappingRun) else None
+    memory = run.memory if isinstance(run, MappingRun) else run
+    assert isinstance(memory, MemoryRun)
+    of_both = {"region": run.region, "first": run.chunks.start, "count": len(run.chunks), "kinds": memory.kinds}
+    if mapped is None:
+        return {"run": "memory", **of_both}
+    return {"run": "mappings", **of_both, "offset": mapped.offset, "origin": mapped.origin, "rights": mapped.rights}
+
+
+def plain_chunks(chunks: Chunks) -> list[Any]:
+    """What is written for the chunks of a region: an entry for each, or for those that are alike."""
+    written: list[Any] = []
+    for part in segments(chunks):
+        written += [{"again": [*part.cycle], "count": len(part)}] if isinstance(part, Repeated) else part
+    return written
+
+
+class Reader:
+    """Reads the runs of one program. Its methods raise ValueError, TypeError, LookupError: it is no run."""
+
+    def __init__(self, read: Callable[[Any, Any], Any]) -> None:
+        """read: reads a value of a type."""
+        self._read = read
+        self._left = _MOST
+
+    def run(self, data: dict[str, Any]) -> Run:
+        kinds, region = [self._read(CreateAllocation, kind) for kind in data["kinds"]], self._read(str, data["region"])
+        first, count = self._read(int, data["first"]), self._count(data["count"], kinds)
+        if first < 0 or len({kind.size for kind in kinds}) != 1:
+            raise ValueError(f"the chunks of {region} are no run")
+        if [kind.name for kind in kinds] != [memory_of(region, first + number) for number in range(len(kinds))]:
+            raise ValueError(f"the memory of {region} has other names")
+        memory = MemoryRun(region, range(first, first + count), kinds)
+        if data["run"] == "memory":
+            return memory
+        if data["run"] != "mappings":
+            raise ValueError("there is no such kind of run")
+        rights: list[Rights] = [self._read(Rights, some) for some in data["rights"]]
+        offset = self._read(int, data["offset"])
+        if not 0 < len(rights) <= count or len({*map(bool, rights)}) != 1 or offset < 0:
+            raise ValueError(f"the mappings of {region} are no run")
+        return MappingRun(memory, offset, self._read(Span | None, data["origin"]), rights)
+
+    def chunks(self, data: list[Any]) -> Chunks:
+        """The chunks of a region."""
+        made: Parts[tuple[str, int]] = Parts()
+        for item in data:
+            if isinstance(item, dict):
+                alike = [self._read(tuple[str, int], chunk) for chunk in item["again"]]
+                made.extend(Repeated(alike, self._count(item["count"], alike)))
+            else:
+                made.append(self._read(tuple[str, int], item))
+        return made.series()
+
+    def _count(self, count: Any, items: Sequence[Any]) -> int:
+        many: int = self._read(int, count)
+        self._left -= many
+        if not 0 < len(items) <= many or self._left < 0:
+            raise ValueError(f"{many} chunks are too many or too few")
+        return many
+
+
+def require_fitting(some_steps: Sequence[Step], made: Container[str]) -> None:
+    """Raises ValueError if runs do not fit together, KeyError if they lack something. made: the names of the objects
+    that are made by steps in no run."""
+    by_region: dict[tuple[str, bool], list[Run]] = defaultdict(list)
+    for _, run in runs(some_steps):
+        by_region[run.region, run.of_memory].append(run)
+    for (region, of_memory), here in by_region.items():
+        here.sort(key=attrgetter("chunks.start"))
+        if any(before.chunks.stop > after.chunks.start for before, after in pairwise(here)):
+            raise ValueError(f"two runs have the same chunk of {region}")
+        for run in here:
+            if not of_memory:
+                _require_memory(run, by_region[region, True], made)
+            if not of_memory and region not in made:
+                raise KeyError(region)
+    for name in _names_of_chunks(some_steps):
+        numbers = numbers_in(name)
+        if numbers is not None and any(
+            numbers.first in run.chunks for run in by_region.get((numbers.of, numbers.is_memory), ())
+        ):
+            raise ValueError(f"{name} is made twice")
+
+
+def _require_memory(mapped: Run, memory: Sequence[Run], made: Container[str]) -> None:
+    """Raises KeyError: a chunk of these mappings has no memory."""
+    there = [run.chunks for run in memory]
+    for chunk in mapped.chunks if not any(chunks == mapped.chunks for chunks in there) else ():
+        name = memory_of(mapped.region, chunk)
+        if name not in made and not any(chunk in chunks for chunks in there):
+            raise KeyError(name)
+
+
+def _names_of_chunks(some_steps: Sequence[Step]) -> Iterator[str]:
+    return (step.name for step in plain(some_steps) if step.makes in ("allocation", "mapping"))
