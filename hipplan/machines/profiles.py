@@ -56,7 +56,7 @@ def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
         return machine
     given = os.fsdecode(machine)
     if given in machine_names():
-        return _shipped_machine(given)
+        return _shipped_machine(given).model_copy()  # what a machine works out once must not get into its copies
     if not (os.path.isfile(given) or os.sep in given or given.endswith((".yaml", ".yml"))):  # noqa: PTH113
         hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
         raise ProfileError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))

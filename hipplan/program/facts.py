@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, TypeAlias
 
-from hipplan.program.runs import ByName, MappingRun, OfChunk, Run, alike, runs, written_out
+from hipplan.program.regions import memory_of
+from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, alike, runs, written_out
 from hipplan.program.series import segments
 from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step
 
@@ -58,9 +59,15 @@ def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
 
 def owners_by_name(steps: Steps) -> Owners:
     """Allocation or mapping -> the device whose memory it is, as of Owners."""
-    of_runs = [(run, type(run).owner) for _, run in runs(steps)]
     known: dict[str, int] = {}
-    both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]  # only read
+    of_memory: list[tuple[Run, OfChunk]] = [(run, MemoryRun.owner) for _, run in runs(steps) if run.of_memory]
+    memory: Mapping[str, int] = ChainMap(known, ByName({}, of_memory))  # type: ignore[arg-type]  # only read
+
+    def mapped(run: Run, chunk: int) -> int:
+        return memory[memory_of(run.region, chunk)]  # of the run of mappings, some memory may have moved since
+
+    of_runs = [*of_memory, *((run, mapped) for _, run in runs(steps) if not run.of_memory)]
+    both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]
     for _, part in written_out(steps):
         known |= owners_of(part, both)
     return _by_name(known, of_runs)

@@ -96,7 +96,7 @@ def require_fitting(some_steps: Sequence[Step], made: Container[str]) -> None:
             raise ValueError(f"two runs have the same chunk of {region}")
         for run in here:
             if not of_memory:
-                _require_memory(run, by_region[region, True], made)
+                _require_memory(run, by_region.get((region, True), ()), made)
             if not of_memory and region not in made:
                 raise KeyError(region)
     for name in _names_of_chunks(some_steps):
