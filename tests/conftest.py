@@ -149,10 +149,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(cores, min(2 * cores, 16))
 
 
+def pytest_sessionstart() -> None:
+    gc.disable()  # what is collected now is no garbage
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests stay for the whole run: the garbage collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,7 +33,8 @@ EXAMPLES = [
 ]
 
 PARALLEL = ["-n", "auto", "--dist", "worksteal"]
-NATIVE = [path for path in (*FOLDERS, *EXAMPLES) if path != "tests/unit"]
+PYTHON_ALONE = ("tests/unit", "tests/cli/test_validate.py", "tests/golden/test_golden.py")
+NATIVE = [path for path in (*FOLDERS, *EXAMPLES) if path not in PYTHON_ALONE]
 """Those that run compiled code: a sanitizer finds nothing in the others."""
 OPTIONS = [*(f"--ignore={path}" for path in SWEEPS), *PARALLEL]
 TESTS = [*FOLDERS, *EXAMPLES, *OPTIONS]

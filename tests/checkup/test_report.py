@@ -16,24 +16,24 @@ from hipplan.checkup.page import differences, page
 from hipplan.checkup.parts import PARTS
 from hipplan.checkup.question import Release
 from hipplan.checkup.reading import read
-from tests.cli.conftest import command
+from tests.cli.conftest import Run, command, hipplan, started  # noqa: F401
 from tests.conftest import ROOT
 
 REPORTS = sorted((ROOT / "docs" / "reports").glob("*.json"))
 SOMEBODY = {"USER": "annabel-lee", "LOGNAME": "annabel-lee", "HOME": "/home/annabel-lee", "HIPPLAN_RUNTIME": ""}
 
 
-def doctor(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("doctor", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
-        env=os.environ | (env or {}),
-    )  # fmt: skip
+@pytest.fixture
+def doctor(hipplan: Run) -> Run:  # noqa: F811
+    """`hipplan doctor`."""
+    return lambda *arguments, **more: hipplan("doctor", *arguments, **more)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     file = tmp_path_factory.mktemp("annabel-lee") / "here.json"
-    return file, doctor("--report", file, "--runtime", "sim", "--memory", "64MiB", env=SOMEBODY)
+    line = command("doctor", "--report", file, "--runtime", "sim", "--memory", "64MiB")
+    return file, subprocess.run(line, capture_output=True, text=True, timeout=600, env=os.environ | SOMEBODY)
 
 
 def test_the_simulator_does_what_is_declared(written: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -85,7 +85,7 @@ def test_what_a_driver_or_the_doctor_says_is_made_anonymous() -> None:
         (["--yes"], "go with --report FILE"),
     ],
 )
-def test_wrong_usage_is_refused_before_anything_runs(arguments: list[str], why: str) -> None:
+def test_wrong_usage_is_refused_before_anything_runs(arguments: list[str], why: str, doctor: Run) -> None:
     done = doctor(*arguments)
 
     assert done.returncode == 2
@@ -93,7 +93,7 @@ def test_wrong_usage_is_refused_before_anything_runs(arguments: list[str], why: 
     assert done.stdout == ""
 
 
-def test_without_a_runtime_there_is_no_report(tmp_path: Path) -> None:
+def test_without_a_runtime_there_is_no_report(tmp_path: Path, doctor: Run) -> None:
     file = tmp_path / "here.json"
     done = doctor("--report", file, env={"HIPPLAN_RUNTIME": "/nothing.so"})
 
@@ -102,14 +102,14 @@ def test_without_a_runtime_there_is_no_report(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_file_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused_first(tmp_path: Path, doctor: Run) -> None:
     done = doctor("--report", tmp_path / "no" / "here.json", "--runtime", "sim")
 
     assert done.returncode == 2
     assert "error[HP413]" in done.stderr
 
 
-def test_a_driver_that_does_something_else_is_exit_code_6(tmp_path: Path) -> None:
+def test_a_driver_that_does_something_else_is_exit_code_6(tmp_path: Path, doctor: Run) -> None:
     file = tmp_path / "here.json"
     rules = {"HIPSIM_FAIL": "hipMemRelease@1+=hipErrorUnknown"}
     done = doctor("--report", file, "--runtime", "sim", "--memory", "64MiB", env=rules)
@@ -129,7 +129,9 @@ def changed(document: dict[str, Any], question: str, **seen: Any) -> dict[str, A
     return copy
 
 
-def test_compare_names_what_differs(written: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_compare_names_what_differs(
+    written: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path, doctor: Run
+) -> None:
     file, _ = written
     document = read(str(file))
     other = changed(document, "rights read back", fresh="rw")
@@ -166,7 +168,7 @@ def test_speeds_differ_from_a_quarter_on(
         (" " * (4 << 20) + "{}", "it has more than"),
     ],
 )
-def test_what_is_no_report_is_refused(text: str, why: str, tmp_path: Path) -> None:
+def test_what_is_no_report_is_refused(text: str, why: str, tmp_path: Path, doctor: Run) -> None:
     file = tmp_path / "a.json"
     file.write_text(text)
     done = doctor("--compare", file, file)
@@ -178,7 +180,7 @@ def test_what_is_no_report_is_refused(text: str, why: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("part", ["answers", "answer", "seen"])
 def test_answers_of_another_shape_are_refused(
-    part: str, written: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+    part: str, written: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path, doctor: Run
 ) -> None:
     document = read(str(written[0]))
     answers: dict[str, Any] = {"answers": [], "answer": [1], "seen": [document["answers"][1]]}
@@ -189,7 +191,7 @@ def test_answers_of_another_shape_are_refused(
     assert "its answers are not those of a checkup" in done.stderr
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path, doctor: Run) -> None:
     done = doctor("--compare", tmp_path / "a.json", tmp_path / "a.json")
 
     assert done.returncode == 2

@@ -24,6 +24,7 @@ from time import process_time
 from typing import Any, NamedTuple, TextIO
 
 OURS = (
+    "CUDA_VISIBLE_DEVICES",
     "HIPPLAN_",
     "HIPSIM_",
     "HIP_",

@@ -4,6 +4,7 @@
 #include <execinfo.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 void* __libc_malloc(size_t size);
@@ -47,6 +48,18 @@ static int is_spared(void) {
     if (callers[i] >= spared_begin && callers[i] < spared_end) return 1;
   }
   return 0;
+}
+
+/* Who waits for memory that stays refused need not: nobody else gives any back. */
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec* until, struct timespec* left) {
+  if (refused_for_ever && until_refused == 1) return 0;
+  return (int)syscall(SYS_clock_nanosleep, clock, flags, until, left) ? errno : 0;
+}
+
+int nanosleep(const struct timespec* time, struct timespec* left) {
+  const int code = clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+  if (code) errno = code;
+  return code ? -1 : 0;
 }
 
 static int is_refused(void) {

@@ -162,10 +162,10 @@ def test_a_repetition_that_floods_its_output_is_killed(write: Write, monkeypatch
 
 def test_a_pattern_that_takes_for_ever_ends_with_its_time(write: Write) -> None:
     code = "def work(layout): print('x' * 60)\n"
-    path = write("repeat: 1\ntimeout: 6\ninside: measured:work\nmetrics: {a: '((?:x+x+)+)y'}\n", code)
+    path = write("repeat: 1\ntimeout: 3\ninside: measured:work\nmetrics: {a: '((?:x+x+)+)y'}\n", code)
 
     assert experiment("run", path) == 4
-    assert lines(path)[0]["error"]["why"] == "it took longer than 6 s"
+    assert lines(path)[0]["error"]["why"] == "it took longer than 3 s"
 
 
 def test_what_c_code_prints_is_read(write: Write) -> None:

@@ -23,12 +23,14 @@ from hipplan.layout.run import run
 from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
-from tests.conftest import Simulator, keys_of
+from tests.conftest import WHOLE, Simulator, keys_of
 from tests.faults.harness import as_release
 from tests.faults.test_changes import become
 from tests.layout.native_pool import Allocator
 
 MIB = 2**20
+STEP = 1 if WHOLE else 4
+"""Each so many-th request is refused."""
 RESERVED_MIN = 16 * MIB
 """Shorter ranges without rights are the C library's."""
 Plan = dict[str, Any]
@@ -199,7 +201,7 @@ class Refusals:
         reserved = _reserved_bytes()
         nth, refused = 0, -1
         while self.refused > refused:
-            nth, refused = nth + 1, self.refused
+            nth, refused = nth + STEP, self.refused
             self._once(nth, begin, act, end)
             if (lost := _reserved_bytes() - reserved) > 0:
                 self.wrong.append(f"{nth}: {lost:,} bytes of addresses are lost")

@@ -88,7 +88,7 @@ def phase(what: str, sim: Simulator) -> Tier:
 def test_a_call_that_fails_leaves_all_where_it_was_or_where_it_goes(
     what: str, mode: str, quick: Simulator, tmp_path: Path
 ) -> None:
-    require_turn(quick, mode)
+    require_turn(quick, mode, [*ACTS].index(what))
     change = phase(what, quick)
     calls = calls_of(change, tmp_path / "trace")
     assert len(calls) > 5

@@ -143,7 +143,7 @@ def test_any_call_may_fail(
     what: str, mode: str, release: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever failed: no tensor is lost unless a report says that its mapping is, and all that is left is reported."""
-    require_turn(release, mode)
+    require_turn(release, mode, [*ACTS].index(what))
     sim = release
     first, act = ACTS[what]
     calls = calls_of(Tensors(sim), first, act, tmp_path / "trace")

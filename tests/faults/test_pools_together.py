@@ -122,7 +122,7 @@ ACTS: dict[str, tuple[Act, Act]] = {
 def test_whichever_call_fails_all_pools_have_done_it_or_none(
     what: str, mode: str, release: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    require_turn(release, mode)
+    require_turn(release, mode, [*ACTS].index(what))
     sim = release
     first, act = ACTS[what]
     was_dropped = what == "wake what was dropped"

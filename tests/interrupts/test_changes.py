@@ -22,7 +22,7 @@ from tests.faults.test_every_call import program_of
 from tests.interrupts.test_library import interrupt_at
 from tests.pauses import LONG_S, during, interrupt, wait_until
 
-PLACES = 250 if WHOLE else 40
+PLACES = 250 if WHOLE else 20
 
 
 def look_at_everything(layout: Layout) -> None:

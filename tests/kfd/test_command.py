@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Run, hipplan, started  # noqa: F401
+
 from .conftest import preload
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,14 +41,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sim(library: Path) -> Command:
+def sim(library: Path, hipplan: Run) -> Command:  # noqa: F811
     """`hipplan sim --library`, as a process."""
 
     def run(*arguments: str, code: str = COUNT, **variables: str) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "hipplan", "sim", "--library", str(library), *arguments]
-        return subprocess.run(
-            [*whole, "--", sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True
-        )
+        return hipplan("sim", "--library", library, *arguments, "--", sys.executable, "-c", code, env=variables)
 
     return run
 
@@ -128,10 +127,9 @@ def test_the_first_call_of_a_linked_program_is_refused_if_it_is_a_launch(library
     assert outcomes == ["0 0 1\n", "801 801 0\n"]
 
 
-def test_a_machine_that_is_named_inside_another_one_is_not_dropped(library: Path) -> None:
-    outer = [sys.executable, "-m", "hipplan", "sim", "--library", str(library), "--machine", "mi210", "--"]
+def test_a_machine_that_is_named_inside_another_one_is_not_dropped(library: Path, hipplan: Run) -> None:  # noqa: F811
     inner = [sys.executable, "-m", "hipplan", "apply", "plan.yaml", "--without-gpu", "--machine", "h200-1"]
-    ran = subprocess.run([*outer, *inner], capture_output=True, text=True)
+    ran = hipplan("sim", "--library", library, "--machine", "mi210", "--", *inner)
 
     assert ran.returncode == 3
     assert "the machine h200-1 cannot be simulated for AMD's library" in ran.stderr
@@ -179,29 +177,26 @@ def test_a_library_that_is_not_amd_s_is_refused(sim: Command, library: Path, tmp
     assert "libother.so: cannot open shared object file" in sim("--library", str(needs)).stderr
 
 
-def test_a_program_that_is_not_there(library: Path) -> None:
-    whole = [sys.executable, "-m", "hipplan", "sim", "--library", str(library), "--", "no-such-program"]
-    ran = subprocess.run(whole, capture_output=True, text=True)
+def test_a_program_that_is_not_there(library: Path, hipplan: Run) -> None:  # noqa: F811
+    ran = hipplan("sim", "--library", library, "--", "no-such-program")
 
     assert ran.returncode == 3
     assert "'no-such-program' cannot be started" in ran.stderr
 
 
 @pytest.mark.parametrize("runtime", ["sim", "cuda"])
-def test_without_gpu_is_for_amd_s_library(runtime: str) -> None:
-    whole = [sys.executable, "-m", "hipplan", "apply", "plan.yaml", "--without-gpu", "--runtime", runtime]
-    ran = subprocess.run(whole, capture_output=True, text=True)
+def test_without_gpu_is_for_amd_s_library(runtime: str, hipplan: Run) -> None:  # noqa: F811
+    ran = hipplan("apply", "plan.yaml", "--without-gpu", "--runtime", runtime)
 
     assert ran.returncode == 2
     assert f"it is for AMD's library, and not for the runtime {runtime}" in ran.stderr
 
 
 @pytest.mark.parametrize("verb", ["machine", "bench"])
-def test_a_machine_is_chosen_for_amd_s_library_alone(verb: str) -> None:
-    whole = [sys.executable, "-m", "hipplan", verb, "--machine", "mi210"]
-    ran = subprocess.run(whole, capture_output=True, text=True)
+def test_a_machine_is_chosen_for_amd_s_library_alone(verb: str, hipplan: Run) -> None:  # noqa: F811
+    ran = hipplan(verb, "--machine", "mi210")
     assert (ran.returncode, "--machine is for --without-gpu" in ran.stderr) == (2, True)
-    ran = subprocess.run([*whole, "--without-gpu", "--runtime", "/none.so"], capture_output=True, text=True)
+    ran = hipplan(verb, "--machine", "mi210", "--without-gpu", "--runtime", "/none.so")
     assert (ran.returncode, "/none.so cannot be run without a GPU" in ran.stderr) == (3, True)
 
 

@@ -25,7 +25,7 @@ from tests.machines.test_releases import RELEASES as QUIRKS
 from tests.python_calls import CHUNK
 
 ACTS = 7
-SEEDS = 60 if WHOLE else 8
+SEEDS = 60 if WHOLE else 4
 NEVER = 1 << 40
 RELEASES = {"6.2": "6.2.41133", "6.4": "6.4.43484", "7.2": "7.2.53211", "7.15": "7.15.0"}
 THREADED = {"hipGetDevice", "hipSetDevice", "hipMemcpyAsync", "hipStreamSynchronize", "hipHostFree"}

@@ -164,7 +164,7 @@ def failed_calls(trace: Path) -> set[str]:
 def test_any_call_may_fail(
     what: str, mode: str, release: Simulator, torch: Torch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    require_turn(release, mode)
+    require_turn(release, mode, [*ACTS].index(what))
     sim, (first, act) = release, ACTS[what]
     calls = calls_of(sim, torch, first, act, tmp_path / "trace")
     assert len(calls) >= 4
