@@ -43,7 +43,7 @@ def machine(opened: Machine) -> Iterator[Machine]:
     """The runtime; fails the test that leaves memory, a descriptor or an object behind."""
     if opened.simulated:  # it opens a file for each device, anew where another test has given it other devices
         use_all_devices(opened)
-    opened.slack, opened.new_descriptors = 0, False
+    opened.slack, opened.new_descriptors = opened.kept_by_driver, False
     before, alive = Held.by(opened), opened.alive()
     yield opened
     opened.disarm()
