@@ -25,9 +25,9 @@ from hipplan.layout.undo import NOTHING, Undone, free_retired
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
 from hipplan.machines.family import family_of
-from hipplan.plain import called
 from hipplan.program.alterations import WAKE_IT
 from hipplan.program.backups import WHERE
+from hipplan.program.patterns import required
 from hipplan.program.program import Program
 
 log = logging.getLogger("hipplan")
@@ -163,8 +163,7 @@ class Holding:
     def piece(self, name: str) -> Piece:
         """Returns a new Piece. KeyError suggests a similar name; BufferError while it sleeps, once the layout is
         closed, or in a fork; TypeError for what is not text."""
-        if not isinstance(name, str):
-            raise TypeError(f"expected the name of an object, such as 'weights', not {called(name)}")
+        required(name, "the name of an object, such as 'weights'")
         while True:
             age, state = self.leases.age, self.state
             try:

@@ -24,8 +24,9 @@ from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
-from hipplan.plain import called, seconds
+from hipplan.plain import seconds
 from hipplan.program.checks import Check
+from hipplan.program.patterns import required
 
 if TYPE_CHECKING:
     from hipplan.pictures.picture import Picture
@@ -145,8 +146,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         for an object that cannot be called; ValueError once the layout is closed.
         """
         self._holding.require_open()
-        if not isinstance(name, str):
-            raise TypeError(f"expected the name of an object, not {called(name)}")
+        required(name, "the name of an object")
         if name not in self:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, list(self))}")
         for option, callback in (("on_unmap", on_unmap), ("on_map", on_map)):

@@ -67,7 +67,7 @@ def owners_by_name(steps: Steps) -> Owners:
         return memory[memory_of(run.region, chunk)]  # of the run of mappings, some memory may have moved since
 
     of_runs = [*of_memory, *((run, mapped) for _, run in runs(steps) if not run.of_memory)]
-    both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]
+    both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]  # only read
     for _, part in written_out(steps):
         known |= owners_of(part, both)
     return _by_name(known, of_runs)
