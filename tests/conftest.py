@@ -191,8 +191,10 @@ def signals_are_heard() -> Iterator[None]:
 
 @pytest.fixture
 def sim() -> Iterator[Simulator]:
-    """The simulator as two linked GPUs; fails the test that leaves anything alive."""
+    """The simulator as two linked GPUs, whatever machine a test makes of it; fails the test that leaves anything
+    alive."""
     from hipplan import _core
+    from hipplan.machines import runtimes
 
     simulator = Simulator()
     assert simulator.alive() == set()
@@ -200,6 +202,8 @@ def sim() -> Iterator[Simulator]:
     simulator.runtime.arm_faults("")
     left = simulator.alive()
     simulator.free_everything()
+    runtimes._simulated.clear()  # it does not know what a test made of the simulator with configure()
+    runtimes.choose("sim")
 
     assert left == set()
     assert _core.take_leaks() == []

@@ -12,7 +12,6 @@ import pytest
 
 from hipplan.layout.layout import Layout
 from hipplan.machines.machine import Machine, sim_profile
-from hipplan.machines.profiles import load_machine
 from tests.conftest import Simulator
 from tests.faults.change import Change
 from tests.faults.harness import FOR_EVER, ONCE, RELEASES, Error, calls_of, failures_of, sweep_codes, sweep_undo
@@ -78,7 +77,6 @@ def opening(sim: Simulator) -> Iterator[Simulator]:
     sim.runtime.set_retry_pause(0)
     sim.runtime.configure(sim_profile(machine) + "".join(f"quirk.{quirk}=1\n" for quirk in quirks))
     yield sim
-    sim.runtime.configure(sim_profile(load_machine("sim-2")))
     sim.runtime.set_retry_pause(1000)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,7 +15,6 @@ from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.lowering.compiler import compile_change
 from hipplan.lowering.lowered import lower
 from hipplan.machines.machine import Machine, sim_profile
-from hipplan.machines.profiles import load_machine
 from hipplan.program import steps
 from tests.conftest import Simulator
 
@@ -41,11 +39,10 @@ OWN = with_region(gpu_0="rw")
 
 
 @pytest.fixture
-def opening(sim: Simulator) -> Iterator[Simulator]:
+def opening(sim: Simulator) -> Simulator:
     """HIP 7.2 on four devices, three of them linked, whose links open mappings."""
     sim.runtime.configure(sim_profile(Machine.model_validate(MACHINE)) + "quirk.peer_access_opens_mappings=1\n")
-    yield sim
-    sim.runtime.configure(sim_profile(load_machine("sim-2")))
+    return sim
 
 
 def rights(layout: Layout, name: str = "w") -> list[int]:

@@ -99,7 +99,6 @@ def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.
     sim.free_everything()
     monkeypatch.undo()
     monkeypatch.setattr(runtimes, "_simulated", {})
-    sim.runtime.configure(sim_profile(load_machine("sim-2")))
 
 
 SHARED_RIGHTS = {"aml-areas", "expert-parallel", "quickstart", "virtual-memory"}
