@@ -33,7 +33,7 @@ def ours(chosen: Chosen, devices: int, handles: int, check: bool) -> Variant:
         },
     }
     program = prepare(load(plan), chosen, None)
-    return both(lambda: run(program, chosen.runtime, Options(check=check)), lambda layout: layout.close())
+    return both(lambda: run(program, chosen.runtime, Options(verify=check)), lambda layout: layout.close())
 
 
 def our_buffers(chosen: Chosen, devices: int) -> Variant:
@@ -44,7 +44,7 @@ def our_buffers(chosen: Chosen, devices: int) -> Variant:
         "buffers": {"b": {"kind": "device", "device": "gpu.0", "size": SIZE, "count": COUNT}},
     }
     program = prepare(load(plan), chosen, None)
-    return both(lambda: run(program, chosen.runtime, Options(check=False)), lambda layout: layout.close())
+    return both(lambda: run(program, chosen.runtime, Options(verify=False)), lambda layout: layout.close())
 
 
 def cuda_core(devices: int) -> Variant:

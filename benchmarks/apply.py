@@ -45,7 +45,7 @@ def plan(count: int, devices: int) -> dict[str, Any]:
 
 def cycle(program: Program, chosen: Chosen, check: bool) -> Mapping[str, float]:
     started = time.perf_counter()
-    layout = run(program, chosen.runtime, Options(check=check))
+    layout = run(program, chosen.runtime, Options(verify=check))
     applied = time.perf_counter()
     layout.close()
     return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}

@@ -94,7 +94,7 @@ def variants(chosen: Chosen, program: Program, missing: list[str]) -> dict[str, 
     step = 2 * 2**20
     hand = plain(chosen)
     by_name: dict[str, Variant] = {
-        "hipplan": both(lambda: run(program, chosen.runtime, Options(check=False)), lambda layout: layout.close()),
+        "hipplan": both(lambda: run(program, chosen.runtime, Options(verify=False)), lambda layout: layout.close()),
         "hipplan, verified": both(lambda: run(program, chosen.runtime), lambda layout: layout.close()),
         "C++, one bare handle a GPU": by_hand(hand, [c.size for c in chunks], [ordinals[c.device] for c in chunks]),
         "C++, a handle each": by_hand(hand, [round_up(size, step) for size in sizes], devices),

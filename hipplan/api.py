@@ -78,7 +78,7 @@ def apply(
             if agreement is not None:
                 program = with_others(program, agreement, native)
             options = Options(
-                bind=passed, on_step=on_step, on_bytes=on_bytes, check=verify, record=recorder, together=agreement
+                bind=passed, on_step=on_step, on_bytes=on_bytes, verify=verify, record=recorder, together=agreement
             )
             layout = run(program, native, options, notice=notice, ranks=ranks)
     if answer:

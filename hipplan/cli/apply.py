@@ -198,7 +198,7 @@ def _apply(
                 options = Options(
                     on_progress=progressed,
                     on_bytes=moved,
-                    check=given.verify,
+                    verify=given.verify,
                     record=record,
                     together=None if agreement is None else _Interruptible(agreement, interrupts),
                 )

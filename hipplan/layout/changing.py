@@ -61,7 +61,7 @@ class ChangesInPlace(HasPools, InGroup):
         from hipplan.layout.wanted import WantedPlan
 
         wanted = WantedPlan(plan, vars, listed(lose), bind)
-        options = Options(bind=bind, on_step=on_step, check=verify, lose=wanted.lose)
+        options = Options(bind=bind, on_step=on_step, verify=verify, lose=wanted.lose)
         return carry_out(self._holding, Update(wanted), options)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:

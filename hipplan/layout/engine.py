@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from hipplan import _core
 from hipplan.errors import GroupInDoubt, LayoutInUse
 from hipplan.layout.holding import Holding
 from hipplan.layout.options import DEFAULT, Options
-from hipplan.layout.together import PlacesTaken
-from hipplan.layout.transaction import Transaction
+from hipplan.layout.transaction import run_at_free_addresses
 from hipplan.layout.undo import free_retired, log_behind, log_failures
 from hipplan.layout.verbs import VERBS, Verb, Wanted
 from hipplan.lowering.lowered import Lowering, lower
@@ -118,7 +116,7 @@ def _run_watched(holding: Holding, lowering: Lowering, options: Options) -> Diff
     holding.is_filling = bool(change.contents)
     try:
         with _pools_emptied(holding, change):
-            done = run(holding.native, lowering, options).change.planned
+            done = run_at_free_addresses(holding.native, lowering, options).change.planned
     except LayoutInUse as busy:
         watches.after(holding.state, is_failing=True)
         raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
@@ -158,16 +156,3 @@ def _pools_emptied(holding: Holding, change: Difference) -> Iterator[None]:
         yield
         for pool in pools:
             log_failures(holding.pools.drop(pool))
-
-
-def run(native: _core.Holdings, change: Lowering, options: Options) -> Transaction:
-    """Runs the transaction of a change; of a group also with other addresses, while those proposed are not free in all
-    ranks. Raises as Transaction.run()."""
-    while True:
-        transaction = Transaction(native, change, options)
-        try:
-            transaction.run()
-            return transaction
-        except PlacesTaken:
-            assert options.together is not None
-            change = lower(options.together.at_other_addresses(change.planned), change.lowered.old)

@@ -30,7 +30,7 @@ class Options:
     on_step: OnStep | None = None
     on_progress: OnProgress | None = None
     on_bytes: OnBytes | None = None
-    check: bool = True
+    verify: bool = True
     """Read back from the driver what was made."""
     record: Recorder | None = None
     """Where each step is written to."""

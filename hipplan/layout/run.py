@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hipplan import _core
-from hipplan.layout import engine
 from hipplan.layout.holding import AgreeingRanks, Holding, LayoutHolder
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.state import State
+from hipplan.layout.transaction import run_at_free_addresses
 from hipplan.layout.undo import free_waiting
 from hipplan.lowering.lowered import lower
 from hipplan.machines.runtimes import described
@@ -40,7 +40,7 @@ def run(
     holdings = _core.Holdings(_core.Retired(runtime, book, program.name), book)
     holdings.state = State(change.planned.old, change.lowered.old, runtime, _core.Snapshot(holdings))
     try:
-        made = engine.run(holdings, change, options)
+        made = run_at_free_addresses(holdings, change, options)
     except BaseException:
         if record is not None:
             record.end()

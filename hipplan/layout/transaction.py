@@ -1,9 +1,9 @@
 """Changes a layout from one program to another as a transaction: apply, update, grow, remap, seal, sleep and others.
 
-Order: new objects are made and read back; then existing objects are altered and read back; then contents are loaded;
-then memory is sealed if the plan asks for it, and read back. Then native code decides, and the objects that are no
-longer needed (old or new ones) are freed last. A failure before the decision leaves the layout unchanged: addresses,
-access, and all bytes except those that contents were writing.
+Order: new objects are made and read back; then existing objects are altered and read back; then contents are loaded (a
+sleep that saves bytes copies them before it alters); then memory is sealed if the plan asks for it, and read back. Then
+native code decides, and the objects that are no longer needed (old or new ones) are freed last. A failure before the
+decision leaves the layout unchanged: addresses, access, and all bytes except those that contents were writing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hipplan.layout.state import State
 from hipplan.layout.together import PlacesTaken, Together, decide_together, in_order, memory_of_others
 from hipplan.layout.undo import Undone, free_retired, report_leaks, retried_text, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
-from hipplan.lowering.lowered import Lowering
+from hipplan.lowering.lowered import Lowering, lower
 from hipplan.lowering.openings import rights_to_read_back
 from hipplan.lowering.rows import ChangeRows
 from hipplan.program.backups import is_backup
@@ -78,7 +78,7 @@ class Transaction:
         before = _core.thread_retries()
         try:
             try:
-                self.prepare()
+                self.make_all()
             finally:
                 self.retries = _core.thread_retries() - before
             if self._options.together is not None:
@@ -91,7 +91,7 @@ class Transaction:
             self._stopped(error)
         undone.raise_failures()
 
-    def prepare(self) -> None:
+    def make_all(self) -> None:
         """Make and alter all objects, read them back, and load contents. Raises the first failure."""
         change = self._lowered
         require_closed(change, self.old, self.holdings)
@@ -117,10 +117,10 @@ class Transaction:
         rows = self._begin(altering)
         if change.links:
             self._advance(change.links)
-            if self._options.check:
+            if self._options.verify:
                 self._read_back(rights_to_read_back(change), state=old)
         self._add(change.additions)
-        if self._options.check and (change.additions or not altering):
+        if self._options.verify and (change.additions or not altering):
             made = replace(change.filling, steps=change.additions) if old.lowered.steps else change.filling
             self._read_back(made, None if altering or change.seals or change.links else rows)
 
@@ -132,7 +132,7 @@ class Transaction:
                 self._step = next(step for step in change.changes if step.takes_out)
                 wait_until_idle(old.runtime, change.devices_of_both)
             self._advance(altering)
-            if self._options.check:
+            if self._options.verify:
                 self._read_back(replace(change.filling, steps=change.to_read_back(change.filling)))
 
     def _add(self, steps: Sequence[Step]) -> None:
@@ -170,7 +170,7 @@ class Transaction:
         change = self._lowered
         if change.seals:
             self._advance(change.seals)
-            if self._options.check:
+            if self._options.verify:
                 touched = replace(change.new, steps=change.to_read_back(change.new))
                 self._read_back(touched if self.old.lowered.steps else change.new)
 
@@ -382,3 +382,16 @@ class Transaction:
         name = step.name if step is not None else getattr(error, "step", "")
         call, code = (error.call, error.code) if isinstance(error, _core.HipError) else ("", 0)
         return ApplyError(diagnostics, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
+
+
+def run_at_free_addresses(native: _core.Holdings, change: Lowering, options: Options) -> Transaction:
+    """Runs the transaction of a change; of a group also with other addresses, while those proposed are not free in all
+    ranks. Raises as Transaction.run()."""
+    while True:
+        transaction = Transaction(native, change, options)
+        try:
+            transaction.run()
+            return transaction
+        except PlacesTaken:
+            assert options.together is not None
+            change = lower(options.together.at_other_addresses(change.planned), change.lowered.old)

@@ -55,7 +55,7 @@ def first_touches(
         for place, ordinal in _places(prepare(plan, chosen, profile).devices):
             look(f"first touch of {name} by {place}")
             calls: list[Callable[[], float]] = [
-                partial(_touched, lambda: run(program, chosen.runtime, Options(check=False)), name, spec.size, ordinal)  # noqa: B023
+                partial(_touched, lambda: run(program, chosen.runtime, Options(verify=False)), name, spec.size, ordinal)  # noqa: B023
             ]
             with plain_buffers(chosen, (ordinal, ordinal), spec.size) as plain:
                 if plain is not None:

@@ -65,7 +65,7 @@ def maps(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, repeats: int
     for number in range(min(repeats, MAPS) + 1):
         for which, of in enumerate((program, ordinary)):
             times = _Times()
-            layout = run(of, chosen.runtime, Options(check=False, record=times))
+            layout = run(of, chosen.runtime, Options(verify=False, record=times))
             freed = seconds_of(layout.close)
             if number:  # the first ones warm up
                 making[which].append(sum(times.calls.values()) / 1e9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
@@ -51,12 +51,12 @@ class Line:
 def lines(change: Change) -> list[Line]:
     """The lines in the order of the new program, then the removed objects. A region and its chunks are one line."""
     change = change.about
-    old, new, filled, lost = _ByKey(change.old), _ByKey(change.new), _filled(change), losses.losses(change)
+    old, new, lost = _ByKey(change.old), _ByKey(change.new), losses.losses(change)
     changed_lines = []
     for resource in new.shown():
         was = old.twin(resource, new)
         loss = None if was is None else lost.get((was.kind, was.name))
-        if line := _line(resource, was, change, new, filled):
+        if line := _line(resource, was, change, new):
             changed_lines.append(replace(line, loss=loss))
         elif loss is not None:
             span = new.spans.get(resource.name)
@@ -133,7 +133,7 @@ class _ByKey:
                 yield resource
 
 
-def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey, filled: Set[str]) -> Line | None:
+def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey) -> Line | None:
     """The line of an object of the new program, without what it loses. was: the same object of the old program."""
     span = new.spans.get(resource.name)
     if was is None:

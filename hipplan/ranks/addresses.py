@@ -92,5 +92,5 @@ def _addresses(rooms: object) -> list[int]:
 def _rooms(size: int, program: Program, runtime: _core.Runtime) -> list[int]:
     """Where the driver puts ranges of `size` bytes, beside each other. They are freed again."""
     steps = tuple(range_for(f"room{n}", size) for n in range(ROOMS))
-    with run(replace(program.nothing, steps=steps, shared={}, parts={}), runtime, Options(check=False)) as layout:
+    with run(replace(program.nothing, steps=steps, shared={}, parts={}), runtime, Options(verify=False)) as layout:
         return [layout[step.name].address for step in steps]
