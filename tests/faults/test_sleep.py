@@ -27,19 +27,19 @@ from tests.faults.test_every_call import program_of, quick
 
 __all__ = ["quick"]
 
-MIB = 2**20
+KIB = 2**10
 PLAN = """
 hipplan: 1
 devices: {gpu: {count: 2}}
-allocations: {part: {device: gpu.0, size: 2MiB}}
+allocations: {part: {device: gpu.0, size: 64KiB}}
 reservations:
-  twice: {size: 16MiB, mappings: [{allocation: part, access: {gpu.0: rw}}, {allocation: part, access: {gpu.1: r}}]}
+  twice: {size: 512KiB, mappings: [{allocation: part, access: {gpu.0: rw}}, {allocation: part, access: {gpu.1: r}}]}
 regions:
   weights:
     devices: [gpu.*]
     spread: interleave
-    size: 4MiB
-    chunk: 2MiB
+    size: 128KiB
+    chunk: 64KiB
     seal: true
     access: {owner: rw, others: r}
 contents: {weights: {value: 7}}
@@ -135,7 +135,7 @@ class Slept(Tier):
         state.wake()
         self.require_files(state)
         assert (state.asleep, state.drift()) == ({}, [])
-        assert self.sim.read(state["weights"].address, 4 * MIB) == b"\7" * (4 * MIB)
+        assert self.sim.read(state["weights"].address, 128 * KIB) == b"\7" * (128 * KIB)
         for address, value in self.written.items():
             if not dropped or address != state["twice"].address:
                 assert self.sim.read(address, PATTERN_BYTES) == bytes([value]) * PATTERN_BYTES

@@ -17,10 +17,10 @@ from hipplan.program import on_demand
 from tests.conftest import WHOLE, Simulator
 from tests.faults.harness import as_release, same_calls_each_time
 from tests.layout.test_runs_or_written_out import ADDRESS, NEVER, OWN, QUIRKS, RELEASES
-from tests.python_calls import CHUNK
 
+CHUNK = 4 << 10
+"""Bytes, which are copied."""
 COUNT = 33 if WHOLE else 9
-"""Bytes of chunks are copied."""
 LEAST = 2
 SPREADS: dict[str, dict[str, Any]] = {
     "one": {"device": "gpu.0"},

@@ -17,7 +17,7 @@ from tests.conftest import Simulator
 from tests.faults.harness import as_release
 from tests.layout.test_runs_or_written_out import RELEASES
 from tests.machines.test_releases import RELEASES as QUIRKS
-from tests.python_calls import CHUNK, calls_of
+from tests.python_calls import calls_of
 
 CALLS_OF_CHUNKS_MAX = 20
 """Python calls that more chunks may add: native code comes back to Python now and then."""
@@ -26,6 +26,8 @@ CALLS_OF_PIECE_MAX = 12
 CALLS_OF_PIECE_IN_FILE_MAX = 16
 """The same where the copies are in a file."""
 
+SMALL = 4 << 10
+"""Bytes of each chunk: copies take real memory and real files."""
 FEW = 50
 MANY = {"host": 80, "drop": 450}
 """Copies of bytes take real memory, twice."""
@@ -41,8 +43,8 @@ NAMES: dict[str, Any] = {"all": None, "by name": "cache", "beside one that sleep
 
 
 def applied(spread: str, count: int) -> hipplan.Layout:
-    region = {"size": count * CHUNK, "chunk": CHUNK, **SPREADS[spread]}
-    other = {"device": "gpu.1", "size": 40 * CHUNK, "chunk": CHUNK}
+    region = {"size": count * SMALL, "chunk": SMALL, **SPREADS[spread]}
+    other = {"device": "gpu.1", "size": 40 * SMALL, "chunk": SMALL}
     plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region, "other": other}}
     return hipplan.apply(plan, runtime="sim", answer=False)
 
@@ -99,9 +101,6 @@ KEPT: dict[str, tuple[Act, Act]] = {
 }
 """Sleeps whose copies have checksums, are in files, or are kept -> (sleep, wake)."""
 
-SMALL = 64 << 10
-"""Bytes of each chunk: copies take real memory and real files."""
-
 
 def kept_costs(how: str, spread: str, count: int) -> tuple[int, int]:
     """Python calls of a third sleep and a third wake."""
@@ -135,9 +134,9 @@ def test_copies_with_checksums_in_files_or_kept_make_no_calls_for_a_chunk(
 def test_a_chunk_that_was_added_does_not_make_the_others_dearer(sim: Simulator) -> None:
     counts = []
     for count in (FEW, FEW, MANY["host"]):
-        region = {"device": "gpu.0", "size": count * CHUNK, "chunk": CHUNK, "reserve": (count + 8) * CHUNK}
+        region = {"device": "gpu.0", "size": count * SMALL, "chunk": SMALL, "reserve": (count + 8) * SMALL}
         with hipplan.apply({"hipplan": 1, "regions": {"cache": region}}, runtime="sim", answer=False) as layout:
-            layout.grow("cache", by=CHUNK)
+            layout.grow("cache", by=SMALL)
             layout.sleep()
             layout.wake()
             counts.append(calls_of(lambda layout=layout: (layout.sleep(), layout.wake())).python)

@@ -19,14 +19,15 @@ from hipplan.layout.layout import Layout
 from tests.conftest import Simulator
 from tests.descriptors import opened
 
-MIB = 2**20
+HALF = 32 << 10
+"""Bytes of half a chunk: sleeping bytes take real memory and real files."""
 NOBODY = 65534
 PLAN: dict[str, Any] = {
     "hipplan": 1,
     "devices": {"gpu": {"count": 2}},
     "regions": {
-        "weights": {"devices": ["gpu.*"], "spread": "interleave", "size": "4MiB", "chunk": "2MiB"},
-        "cache": {"device": "gpu.1", "size": "4MiB", "chunk": "2MiB", "reserve": "32MiB"},
+        "weights": {"devices": ["gpu.*"], "spread": "interleave", "size": "128KiB", "chunk": "64KiB"},
+        "cache": {"device": "gpu.1", "size": "128KiB", "chunk": "64KiB", "reserve": "1MiB"},
     },
 }
 BYTES = {"weights": 7, "cache": 5}
@@ -145,7 +146,7 @@ def test_what_is_ours_and_private_is_replaced(layout: Layout, sim: Simulator, fi
     with file.open("rb") as old:
         layout.sleep("cache", to=file)
         assert old.read() == b"mine"
-    assert file.stat().st_size == 4 * MIB
+    assert file.stat().st_size == 4 * HALF
     layout.wake()
     assert not file.exists()
 
@@ -205,7 +206,7 @@ def test_a_file_that_lost_its_rights_gets_them_back(layout: Layout, sim: Simulat
     require_bytes(layout, sim)
 
 
-@pytest.mark.parametrize("at", [0, 4 * MIB - 1])
+@pytest.mark.parametrize("at", [0, 4 * HALF - 1])
 def test_a_flipped_byte_is_refused_and_the_rest_wakes(at: int, layout: Layout, sim: Simulator, file: Path) -> None:
     layout.sleep(["cache", "weights"], to=file)
     flip(file, at)
@@ -243,11 +244,11 @@ def test_a_file_that_was_replaced_is_refused_unless_its_checksum_is_right(
 ) -> None:
     layout.sleep("cache", to=file, checksum=checksum)
     file.rename(first := file.with_name("first.bin"))
-    file.write_bytes(b"\6" * (4 * MIB))
+    file.write_bytes(b"\6" * (4 * HALF))
     file.chmod(0o600)
     with pytest.raises(ApplyError, match=r"HP443.*the copy of 'cache' has changed"):
         layout.wake()
-    file.write_bytes(b"\5" * (4 * MIB))
+    file.write_bytes(b"\5" * (4 * HALF))
     if checksum is False:
         with pytest.raises(ApplyError, match=r"is not the file that sleep\(\) wrote\n.*move the file .* back there"):
             layout.wake()
@@ -287,7 +288,7 @@ def test_a_kept_file_that_was_replaced_is_not_relied_on(layout: Layout, sim: Sim
     layout.sleep("cache", to=file, checksum=False)
     layout.wake(retain=True)
     file.unlink()
-    file.write_bytes(b"\6" * (4 * MIB))
+    file.write_bytes(b"\6" * (4 * HALF))
     with pytest.raises(ApplyError, match=r"HP416(.|\n)*its mode is"):
         layout.sleep("cache", to=file, unchanged="cache")
     file.chmod(0o600)
@@ -328,7 +329,7 @@ def test_closing_keeps_the_file_and_no_descriptor_of_it(sim: Simulator, file: Pa
         layout.sleep(["weights", "cache"], to=file)
         assert len(held_open(file.parent)) == 1
     assert held_open(file.parent) == []
-    assert file.stat().st_size == 8 * MIB
+    assert file.stat().st_size == 8 * HALF
 
 
 CHUNKS = 40
@@ -342,14 +343,14 @@ SPREADS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("chunk", [0, 33, CHUNKS - 1])
 def test_each_of_many_chunks_has_a_checksum_in_a_file(chunk: int, spread: str, sim: Simulator, file: Path) -> None:
-    region = {"size": CHUNKS * 2 * MIB, "chunk": "2MiB", **SPREADS[spread]}
+    region = {"size": CHUNKS * 2 * HALF, "chunk": "64KiB", **SPREADS[spread]}
     with hipplan.apply(LARGE | {"regions": {"cache": region}}, runtime="sim") as layout:
         place = layout["cache"]
         for number in range(CHUNKS):
-            sim.fill(place.address + number * 2 * MIB, number + 1, 2 * MIB)
+            sim.fill(place.address + number * 2 * HALF, number + 1, 2 * HALF)
         for _ in range(2):
             layout.sleep("cache", to=file)
-            flip(file, at := chunk * 2 * MIB + MIB)
+            flip(file, at := chunk * 2 * HALF + HALF)
             with pytest.raises(ApplyError, match=r"HP443.*the copy of 'cache' has changed"):
                 layout.wake()
             flip(file, at)
@@ -357,4 +358,4 @@ def test_each_of_many_chunks_has_a_checksum_in_a_file(chunk: int, spread: str, s
         layout.sleep("cache", to=file, unchanged="cache")
         layout.wake()
         for number in range(CHUNKS):
-            assert sim.read(place.address + number * 2 * MIB, 2 * MIB) == bytes([number + 1]) * 2 * MIB
+            assert sim.read(place.address + number * 2 * HALF, 2 * HALF) == bytes([number + 1]) * 2 * HALF
