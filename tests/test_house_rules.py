@@ -69,11 +69,13 @@ def imports(path: Path) -> set[str]:
     return collected
 
 
-def test_each_file_of_program_is_described() -> None:
-    section = (ROOT / "ARCHITECTURE.md").read_text().split("### The files of `program`")[1].split("\n## ")[0]
-    described = re.findall(r"`(\w+)`", section)
-    files = {path.stem for path in (ROOT / "hipplan" / "program").glob("*.py")} - {"__init__"}
-    refuse(sorted(files - {*described}), "ARCHITECTURE.md says what each file of program is about")
+def test_each_file_of_program_and_layout_is_described() -> None:
+    for name in ("program", "layout"):
+        page = (ROOT / "ARCHITECTURE.md").read_text()
+        section = re.split(r"\n##", page.split(f"### The files of `{name}`")[1])[0]
+        files = {path.stem for path in (ROOT / "hipplan" / name).glob("*.py")} - {"__init__"}
+        described = {*re.findall(r"`(\w+)`", section)}
+        refuse(sorted(files ^ described), f"ARCHITECTURE.md says what each file of {name} is about")
 
 
 def test_a_room_imports_only_from_rooms_above_it() -> None:
