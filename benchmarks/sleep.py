@@ -34,10 +34,10 @@ from common import MIB, Ratio, Times, arguments, keep, opened, positive, side_by
 from reader import Driver
 
 import hipplan
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.layout.layout import Layout
 from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.runtimes import Chosen
-from hipplan.program.steps import CreateAllocation
 
 OTHER = """
 import json, sys, time

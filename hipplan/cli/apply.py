@@ -51,13 +51,13 @@ from hipplan.files.output import check_replacing
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+    from hipplan.kinds.allocation.live import ImportAllocation
     from hipplan.language.loader import LoadedPlan
     from hipplan.layout.layout import Layout
     from hipplan.layout.record import Recorder
     from hipplan.machines.runtimes import Chosen
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
-    from hipplan.program.steps import ImportAllocation
     from hipplan.ranks.agreement import Agreement, LayoutRanks
 
 

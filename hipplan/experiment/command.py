@@ -23,11 +23,11 @@ from hipplan.experiment.provenance import note
 from hipplan.experiment.targets import command_path
 from hipplan.holders import names
 from hipplan.holders.attaching import held_program
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.loader import load
 from hipplan.layout.assembly import target
 from hipplan.processes.command import this_command
 from hipplan.program.program import Program
-from hipplan.program.steps import Reserve
 
 OBJECTS_MAX = 1000
 """Objects whose places are in the environment: it has a limited size."""

@@ -11,8 +11,8 @@ from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
 from hipplan.kinds.live import Buffer
 from hipplan.layout.state import State
 from hipplan.plain import called, counted, number, shown
-from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 from hipplan.program.steps import Step
 
 if TYPE_CHECKING:

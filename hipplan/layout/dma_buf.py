@@ -12,7 +12,7 @@ from hipplan.layout.state import State
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
 from hipplan.plain import counted
-from hipplan.program.alterations import refuse
+from hipplan.program.refusals import refuse
 from hipplan.program.resources import Resource
 
 

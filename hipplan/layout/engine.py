@@ -20,8 +20,8 @@ from hipplan.layout.undo import free_retired, log_behind, log_failures
 from hipplan.layout.verbs import VERBS, Verb, Wanted
 from hipplan.lowering.lowered import Lowering, lower
 from hipplan.program import consent, peak
-from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
+from hipplan.program.refusals import refuse
 from hipplan.program.runs import plain
 
 

@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError, driver_failure
+from hipplan.kinds.mapping.live import rights_of
 from hipplan.layout.mempool import MemPool
 from hipplan.layout.state import State
 from hipplan.layout.undo import Undone, log_failures, undone_of, wait_until_idle
 from hipplan.layout.usage import PoolUsage
 from hipplan.machines.family import family_of
 from hipplan.machines.machine import FALLBACK_GRANULARITY
-from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse_asleep
 from hipplan.program.backups import DROP, HOST
-from hipplan.program.steps import rights_of
+from hipplan.program.refusals import cannot_sleep, no_room_to_wake, refuse_asleep
 from hipplan.program.tags import tag_of
 
 log = logging.getLogger("hipplan")

@@ -25,10 +25,10 @@ from hipplan.layout.undo import NOTHING, Undone, free_retired
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
 from hipplan.machines.family import family_of
-from hipplan.program.alterations import WAKE_IT
 from hipplan.program.backups import WHERE
 from hipplan.program.patterns import required
 from hipplan.program.program import Program
+from hipplan.program.refusals import WAKE_IT
 
 log = logging.getLogger("hipplan")
 

@@ -14,9 +14,9 @@ from hipplan.layout.options import OnBytes
 from hipplan.layout.streams import Stream
 from hipplan.layout.transfer import Transfer
 from hipplan.layout.transfers import Moves
-from hipplan.program.alterations import refuse
 from hipplan.program.memory import Memory
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 
 
 class MovesBytes(InGroup):

@@ -13,9 +13,9 @@ from hipplan.layout.holding import Holding
 from hipplan.layout.questions import KEPT_WITH_ITS_RANGE, keeps_memory
 from hipplan.layout.undo import Undone, log_failures
 from hipplan.program import patterns
-from hipplan.program.alterations import cannot_sleep
 from hipplan.program.patterns import Names, listed
 from hipplan.program.program import Program
+from hipplan.program.refusals import cannot_sleep
 from hipplan.program.sleepers import ABLE, KINDS
 from hipplan.program.tags import pools_in, tagged
 

@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from hipplan import _core
 from hipplan.errors import HipplanError, LeakError, driver_failure
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.layout.state import State
 from hipplan.layout.transaction import Transaction
 from hipplan.layout.undo import Undone, free_retired
 from hipplan.lowering.lowered import Lowering
 from hipplan.machines.machine import FALLBACK_GRANULARITY
-from hipplan.program import steps
 from hipplan.program.difference import difference, from_nothing
 from hipplan.program.program import Program
 
@@ -47,10 +49,8 @@ def _probe(program: Program, device: int) -> Program:
     """A program with as little memory as possible, in a range of its own."""
     machine = program.measured
     size = (machine and machine.devices[device].granularity_minimum) or FALLBACK_GRANULARITY
-    range_ = steps.Reserve(
-        name=_RANGE, origin=None, size=size, asked=size, alignment=0, slack=0, address=0, exact=False
-    )
-    memory = steps.CreateAllocation(
+    range_ = Reserve(name=_RANGE, origin=None, size=size, asked=size, alignment=0, slack=0, address=0, exact=False)
+    memory = CreateAllocation(
         name=_MEMORY,
         origin=None,
         device=device,
@@ -60,10 +60,10 @@ def _probe(program: Program, device: int) -> Program:
         location="device",
         shareable="none",
     )
-    mapped = steps.Map(
+    mapped = Map(
         name=f"{_RANGE}[0]", origin=None, reservation=_RANGE, allocation=_MEMORY, offset=0, size=size, asked=size
     )
-    access = steps.SetAccess(name=mapped.name, origin=None, rights=((device, "rw"),))
+    access = SetAccess(name=mapped.name, origin=None, rights=((device, "rw"),))
     devices = {name: ordinal for name, ordinal in program.devices.items() if ordinal == device}
     return replace(program.nothing, devices=devices, steps=(range_, memory, mapped, access))
 
@@ -92,7 +92,7 @@ def _freed(probe: Program, runtime: _core.Runtime, device: int) -> tuple[bool, b
         _raise(failed, undone)
     finally:
         del failed  # its traceback has this frame
-    size = probe.steps[1].size if isinstance(probe.steps[1], steps.CreateAllocation) else 0
+    size = probe.steps[1].size if isinstance(probe.steps[1], CreateAllocation) else 0
     mapped, without = free
     return runtime.memory_info(device)[0] - without >= size, without - mapped >= size
 

@@ -21,8 +21,8 @@ from hipplan.layout.state import State
 from hipplan.layout.undo import wait_until_freed
 from hipplan.machines.family import family_of
 from hipplan.program import peak, steps
-from hipplan.program.alterations import cannot_sleep, no_room_to_wake
 from hipplan.program.difference import Difference
+from hipplan.program.refusals import cannot_sleep, no_room_to_wake
 from hipplan.program.runs import MemoryRun, Run, alike
 from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of

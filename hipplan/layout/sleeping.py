@@ -17,11 +17,11 @@ from hipplan.layout.pools_asleep import pools_asleep, pools_awake
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.verbs import ComeHome, Sleep, Wake
 from hipplan.program import patterns, sleepers
-from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.difference import Difference, difference
 from hipplan.program.patterns import Names, listed
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse, refuse_asleep
 from hipplan.program.sleeping_bytes import plan_name_of
 
 

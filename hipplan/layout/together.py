@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from hipplan.errors import ApplyError, GroupInDoubt
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.layout.signals_wait import signals_wait
 from hipplan.program.difference import Difference
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
+from hipplan.program.steps import Step
 
 
 class PlacesTaken(Exception):

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
 from hipplan.files.tensorfiles import Files
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.layout.bound import Bound, bindings, bound, still_needed
 from hipplan.layout.failures import hint_for, mismatch, reasons_of
 from hipplan.layout.leases import in_use
@@ -37,7 +38,7 @@ from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
 from hipplan.program.runs import plain
 from hipplan.program.series import Series
-from hipplan.program.steps import Reserve, Step
+from hipplan.program.steps import Step
 
 
 class Transaction:

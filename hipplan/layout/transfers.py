@@ -25,11 +25,11 @@ from hipplan.layout.transfer import Transfer
 from hipplan.layout.verbs import AddLanes
 from hipplan.plain import number
 from hipplan.program import contents
-from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Copy, Fill, LoadFiles, MemoryPart, Save, Staging, check_files, staging_of
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.queued import Queue, Queued, queued
+from hipplan.program.refusals import refuse
 from hipplan.program.resources import Resource
 
 if TYPE_CHECKING:

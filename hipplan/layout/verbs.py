@@ -21,12 +21,12 @@ from hipplan.layout.state import State
 from hipplan.lowering.lowered import Lowering, require_way_back
 from hipplan.lowering.pieces import growth_step
 from hipplan.program import away, contents, extend, patterns, remake, resize, sealing, sleepers, sleeping
-from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import MAPPED
 from hipplan.program.borders import Part
 from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
+from hipplan.program.refusals import cannot_sleep
 from hipplan.program.resize import Size, require
 from hipplan.program.sleeping_bytes import plan_name_of
 

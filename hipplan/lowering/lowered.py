@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from hipplan.errors import MachineError
+from hipplan.kinds.allocation.live import CopyBytes, CreateAllocation
+from hipplan.kinds.mapping.live import ChangeAccess, Map, SetAccess
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.lowering.openings import with_rights_kept
 from hipplan.lowering.pieces import fitted, is_uneven, named, no_way, whole_name
 from hipplan.lowering.sure_access import concerned, unsure
 from hipplan.program import sealing
-from hipplan.program.alterations import ChangeAccess, CopyBytes
 from hipplan.program.change import Change
 from hipplan.program.difference import Difference, difference, from_nothing, sealed_after
 from hipplan.program.facts import range_sizes_of
@@ -26,7 +27,7 @@ from hipplan.program.program import Program
 from hipplan.program.remake import carries_of
 from hipplan.program.runs import alike
 from hipplan.program.sleeping import wakes_up
-from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step
+from hipplan.program.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic
+from hipplan.kinds.mapping.live import KeepAccess, Map, Rights, SetAccess
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.lowering.pieces import whole_name
 from hipplan.lowering.sure_access import Ranges, concerned, rights_of
 from hipplan.machines.machine import Machine
-from hipplan.program.alterations import KeepAccess
 from hipplan.program.change import Change
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.runs import alike
-from hipplan.program.steps import (
-    UNSEEN,
-    Map,
-    Rights,
-    SetAccess,
-)
+from hipplan.program.steps import UNSEEN
 
 
 class Mapped(NamedTuple):

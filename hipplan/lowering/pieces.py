@@ -18,12 +18,14 @@ from itertools import chain, pairwise
 from math import gcd
 
 from hipplan.errors import Diagnostic, MachineError
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.language.findings import in_order
 from hipplan.lowering.sure_access import Rights, concerned, rights_of
 from hipplan.program.change import Change
 from hipplan.program.program import Program
 from hipplan.program.resources import Access
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
+from hipplan.program.steps import Step
 from hipplan.program.upward import upward
 from hipplan.units import format_size
 

@@ -11,25 +11,19 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
+from hipplan.kinds.allocation.live import CopyBytes, CreateAllocation, ImportAllocation, before
 from hipplan.kinds.lives import BUFFERS
+from hipplan.kinds.managed.advice import ChangeAdvice
 from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.mapping.live import ChangeAccess, KeepAccess, Map, Rights, SetAccess, TakeOut
 from hipplan.kinds.peer.live import EnablePeer
+from hipplan.kinds.reservation.live import Reserve, ReserveBeside
 from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program import steps
-from hipplan.program.alterations import (
-    ChangeAccess,
-    ChangeAdvice,
-    CopyBytes,
-    KeepAccess,
-    ReserveBeside,
-    TakeOut,
-    before,
-)
 from hipplan.program.facts import Owners, owners_of
 from hipplan.program.layered import Overlay
 from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
 from hipplan.program.series import segments
-from hipplan.program.steps import Rights
 from hipplan.program.taken_out import TakeOutRun
 
 Row = tuple[Any, ...]
@@ -106,14 +100,14 @@ def _fields(operation: str, *fields: str) -> Callable[..., Row]:
     return row
 
 
-def _allocation(s: steps.CreateAllocation, slots: Slots, *_: object) -> Row:
+def _allocation(s: CreateAllocation, slots: Slots, *_: object) -> Row:
     return "create allocation", s.name, slots[s.name], *_memory_of(s)
 
 
 _memory_of = attrgetter("size", "device", "type", "location", "shareable", "rdma")
 
 
-def _map(s: steps.Map, slots: Slots, *_: object) -> Row:
+def _map(s: Map, slots: Slots, *_: object) -> Row:
     return "map", s.name, slots[s.name], slots[s.reservation], s.offset, slots[s.allocation], s.size
 
 
@@ -122,7 +116,7 @@ def _prefetch(s: Prefetch, slots: Slots, *_: object) -> Row:
     return "prefetch", s.name, slots[s.name], s.offset, s.size, s.device, stream, s.on
 
 
-def _set_access(s: steps.SetAccess, slots: Slots, owners: Owners, _: object) -> Row:
+def _set_access(s: SetAccess, slots: Slots, owners: Owners, _: object) -> Row:
     return "set access", s.name, slots[s.name], _in_order(s.rights, owners[s.name]), None, s.together
 
 
@@ -148,12 +142,12 @@ def _copy(s: CopyBytes, slots: Slots, owners: Owners, old: Old) -> Row:
 
 _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Owners, Any], Row]] = {
     EnablePeer: _fields("link peer", "device", "peer"),
-    steps.CreateAllocation: _allocation,
-    steps.ImportAllocation: _fields("import allocation", "size", "device"),
-    steps.Reserve: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
+    CreateAllocation: _allocation,
+    ImportAllocation: _fields("import allocation", "size", "device"),
+    Reserve: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
     ReserveBeside: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
-    steps.Map: _map,
-    steps.SetAccess: _set_access,
+    Map: _map,
+    SetAccess: _set_access,
     CreateStream: _fields("create stream", "device"),
     **{kind: _fields(*kind.row) for kind in BUFFERS.values()},
     Advise: lambda s, slots, *_: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
+from hipplan.kinds.mapping.live import ChangeAccess, Map, SetAccess, TakeOut
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.machines.machine import Machine
-from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.change import Change
 from hipplan.program.program import Program
-from hipplan.program.steps import Map, Reserve, SetAccess, Step
+from hipplan.program.steps import Step
 
 Rights = frozenset[tuple[int, str]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.language.host import HOST, is_host, node_of, on_node
 from hipplan.machines.machine import Machine
-from hipplan.program import steps
 from hipplan.program.difference import Difference, difference
 from hipplan.program.inventory import device_names
 from hipplan.program.on_host import lacking, near
@@ -29,7 +29,7 @@ def goes_away(program: Program, memory: Set[str]) -> Difference:
     """The change that moves allocations of devices to the host. Raises ApplyError, MachineError (HP309)."""
     chosen = with_all_of(program, memory)
     names = device_names(program.devices)
-    homes = {step.name: names[step.device] for step in chosen.steps if isinstance(step, steps.CreateAllocation)}
+    homes = {step.name: names[step.device] for step in chosen.steps if isinstance(step, CreateAllocation)}
     nodes = {home: on_host(program, chosen, _near(home, program)) for home in sorted({*homes.values()})}
     places = {name: nodes[home] for name, home in homes.items()}
     return _change(program, chosen, places, {**program.away, **homes})
@@ -87,7 +87,7 @@ def _placed(region: PlacedRegion, numbers: Sequence[int], places: Mapping[str, P
     return region
 
 
-def _place_of(step: steps.CreateAllocation) -> Place:
+def _place_of(step: CreateAllocation) -> Place:
     return Place(HOST if step.location == "host" else on_node(step.device), step.device, step.location)
 
 

@@ -6,13 +6,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from hipplan.kinds.mapping.live import Map
 from hipplan.plain import called
-from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 from hipplan.program.regions import mapping_of
 from hipplan.program.resize import Size, find
 from hipplan.program.resources import Resource
-from hipplan.program.steps import Map
 from hipplan.units import SizeError, format_size, full_size, parse_size
 
 Part: TypeAlias = str | slice | tuple[Size | None, Size | None]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
+from hipplan.kinds.mapping.live import Rights, SetAccess
 from hipplan.program import steps
-from hipplan.program.steps import Key, Rights
+from hipplan.program.steps import Key
 
 
 class StepsByObject:
@@ -27,7 +28,7 @@ class StepsByObject:
             if key is not None:
                 self.made[key] = step
                 self.of[step.name] = key
-            elif isinstance(step, steps.SetAccess):
+            elif isinstance(step, SetAccess):
                 self.rights[step.name] = step.rights
                 if step.together:
                     self.together.add(step.name)

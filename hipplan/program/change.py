@@ -7,8 +7,9 @@ from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 
+from hipplan.kinds.allocation.live import CopyBytes
+from hipplan.kinds.mapping.live import ChangeAccess, SetAccess
 from hipplan.program import steps
-from hipplan.program.alterations import ChangeAccess, CopyBytes
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, plain, runs
@@ -191,8 +192,8 @@ class Change:
             touched_steps.extend(segment if is_whole else [s for s in segment if s.name in touched or s in made])
         silent = [s.name for s in plain(self.changes) if isinstance(s, ChangeAccess)]
         read_back = touched_steps.series()
-        with_access = {step.name for step in plain(read_back) if isinstance(step, steps.SetAccess)}
-        more = [steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access]
+        with_access = {step.name for step in plain(read_back) if isinstance(step, SetAccess)}
+        more = [SetAccess(name, None, rights=()) for name in silent if name not in with_access]
         return read_back.with_more(more) if more else read_back
 
 

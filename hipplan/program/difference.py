@@ -14,9 +14,10 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+from hipplan.kinds.mapping.live import ChangeAccess, Map, Rights, SetAccess, TakeOut
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.notebooks import InNotebooks
 from hipplan.program import sealing, steps
-from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.by_object import StepsByObject, alike, all_alike
 from hipplan.program.change import AndEqual, Change, KeysOf
 from hipplan.program.contents import of_new
@@ -25,7 +26,7 @@ from hipplan.program.lone import Lone, besides, lone, upward_with
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
 from hipplan.program.series import Parts, Series, segments
-from hipplan.program.steps import Key, Rights
+from hipplan.program.steps import Key
 from hipplan.program.taken_out import downward
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
@@ -158,14 +159,14 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
 
     was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
     """
-    rights = {step.name: step.rights for step in was if isinstance(step, steps.SetAccess)}
+    rights = {step.name: step.rights for step in was if isinstance(step, SetAccess)}
     gone = tuple(step for step in was if step.makes)
     # From the end, as in _Comparison.
-    mapped = sorted((s for s in gone if isinstance(s, steps.Map)), key=attrgetter("offset"), reverse=True)
+    mapped = sorted((s for s in gone if isinstance(s, Map)), key=attrgetter("offset"), reverse=True)
     taken_out = [
         TakeOut(step.name, step.origin, step.reservation, step.allocation, rights.get(step.name, ())) for step in mapped
     ]
-    mapped_again = [step for step in now if isinstance(step, (steps.Map, steps.SetAccess))]
+    mapped_again = [step for step in now if isinstance(step, (Map, SetAccess))]
     return Difference(
         old=old,
         new=new,
@@ -184,10 +185,10 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     """The new program, in which old reservations stay where possible: one that is large enough keeps its size, and one
     that a lock has placed keeps its address unless the plan demands another."""
     there = {name: step for name, step in old.reservations.items() if name not in renewed}
-    stay: dict[int, steps.Reserve] = {}
+    stay: dict[int, Reserve] = {}
     for place, step in new.single:
-        was = there.get(step.name) if isinstance(step, steps.Reserve) else None
-        if was is None or not isinstance(step, steps.Reserve) or step.size > was.size:
+        was = there.get(step.name) if isinstance(step, Reserve) else None
+        if was is None or not isinstance(step, Reserve) or step.size > was.size:
             continue
         asked = step.asked if step.size == was.size else was.size
         stay[place] = replace(step, size=was.size, asked=asked)
@@ -281,9 +282,9 @@ class _Comparison:
     def _places(self, unmaps: bool) -> tuple[Series[steps.Step], set[str]]:
         """Mappings to take out because others come in their place, and the names of those others. unmaps: all that
         go."""
-        going: dict[str, list[steps.Map]] = {}
+        going: dict[str, list[Map]] = {}
         for key, step in self.before.made.items():
-            if isinstance(step, steps.Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
+            if isinstance(step, Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
                 going.setdefault(step.reservation, []).append(step)
         for mappings in going.values():
             mappings.sort(key=lambda mapping: mapping.offset)
@@ -291,7 +292,7 @@ class _Comparison:
         out = {mapping.name: mapping for mappings in going.values() for mapping in mappings} if unmaps else {}
         waiting = set()
         for key, step in self.after.made.items():
-            if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
+            if not isinstance(step, Map) or key in self.kept or step.reservation not in going:
                 continue
             mappings = going[step.reservation]
             at = max(0, bisect_left(starts[step.reservation], step.offset + 1) - 1)
@@ -304,21 +305,21 @@ class _Comparison:
         # From the end, so that the mapped part of a range mostly has no hole, also during a roll back (lowering).
         return downward(self._in_order(out, self._unmapped_runs() if unmaps else []), self._taken_out), waiting
 
-    def _in_order(self, out: Mapping[str, steps.Map], unmapped: Sequence[MappingRun]) -> list[steps.Map | MappingRun]:
+    def _in_order(self, out: Mapping[str, Map], unmapped: Sequence[MappingRun]) -> list[Map | MappingRun]:
         """Mappings and runs of them, range by range in the order of the old program's steps."""
         if not unmapped:
             return [*out.values()]
-        apart, by_range = {id(run): run for run in unmapped}, dict[str, list[steps.Map | MappingRun]]()
+        apart, by_range = {id(run): run for run in unmapped}, dict[str, list[Map | MappingRun]]()
         for part in segments(self.old.steps):
             if (run := apart.get(id(part))) is not None:
                 by_range.setdefault(run.region, []).append(run)
                 continue
             for step in part if out and not isinstance(part, MemoryRun) else ():
-                if isinstance(step, steps.Map) and step.name in out:
+                if isinstance(step, Map) and step.name in out:
                     by_range.setdefault(step.reservation, []).append(out[step.name])
         return [*chain.from_iterable(by_range.values())]
 
-    def _taken_out(self, step: steps.Map) -> TakeOut:
+    def _taken_out(self, step: Map) -> TakeOut:
         rights, together = self.before.rights.get(step.name, ()), step.name in self.before.together
         return TakeOut(step.name, step.origin, step.reservation, step.allocation, rights, together)
 

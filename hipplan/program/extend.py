@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.reservation.live import ReserveBeside
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
-from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 from hipplan.program.resize import Size, require_unsealed, to_bytes
 from hipplan.program.window import to_next_step
 from hipplan.units import PAGE, round_up
@@ -31,7 +34,7 @@ class Addresses:
 class _Placed:
     """A mapping with its offset from the base of the whole range."""
 
-    step: steps.Map
+    step: Map
     at: int
 
     @property
@@ -54,7 +57,7 @@ def grown(
         raise refuse(f"'{name}' has no mapping that could grow", hint="add a mapping to the plan, then update()")
     last = placed[-1]
     create = next((s for s in program.steps if s.name == last.step.allocation), None)
-    if not isinstance(create, steps.CreateAllocation):
+    if not isinstance(create, CreateAllocation):
         raise refuse(f"'{last.step.allocation}' is imported: it cannot be extended")
     require_unsealed(program, last.step.name)
     missing = to_bytes(last.end, by, to, sign=1) - last.end
@@ -121,7 +124,7 @@ def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = No
     )
 
 
-def _granularity(program: Program, create: steps.CreateAllocation) -> int:
+def _granularity(program: Program, create: CreateAllocation) -> int:
     """The size of more memory of this kind must be a multiple of this: of large pages, if the memory is."""
     if create.location != "device":
         return (program.measured and program.measured.host_granularity) or PAGE
@@ -152,13 +155,13 @@ def _with_pieces(
     program: Program,
     name: str,
     last: _Placed,
-    create: steps.CreateAllocation,
+    create: CreateAllocation,
     made: list[steps.Step],
     pieces: list[tuple[str, int, int]],
 ) -> Program:
     """The program with a new allocation and mapping for each of `pieces`: (reservation, offset, bytes)."""
     names = {step.name for step in program.steps}
-    access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == last.step.name), None)
+    access = next((s for s in program.steps if type(s) is SetAccess and s.name == last.step.name), None)
     for reservation, offset, size in pieces:
         memory, mapping = _free(f"{name}#{{}}", names), _free(f"{name}[{{}}]", names)
         names |= {memory, mapping}

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, TypeAlias
 
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.program.regions import memory_of
 from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, alike, runs, written_out
 from hipplan.program.series import segments
-from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step
+from hipplan.program.steps import Step
 
 Steps = Sequence[Step]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from itertools import chain, compress
 from typing import TypeAlias
 
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, MemoryRun, Run
@@ -83,10 +84,10 @@ def is_on_device(step: steps.Step | None) -> bool:
 
 def about_memory(candidates: Iterable[steps.Step], memory: Container[str]) -> Callable[[steps.Step], bool]:
     """Whether one of these steps makes one of these allocations, maps it, or sets the rights of such a mapping."""
-    mapped = {step.name for step in candidates if isinstance(step, steps.Map) and step.allocation in memory}
+    mapped = {step.name for step in candidates if isinstance(step, Map) and step.allocation in memory}
 
     def is_about(step: steps.Step) -> bool:
-        if isinstance(step, (steps.Map, steps.SetAccess)):
+        if isinstance(step, (Map, SetAccess)):
             return step.name in mapped
         return step.makes == "allocation" and step.name in memory
 

@@ -12,8 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hipplan.errors import Diagnostic, HeldError, PlanError, Span
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
 from hipplan.kinds.lives import BUFFERS
+from hipplan.kinds.mapping.live import SetAccess
 from hipplan.kinds.peer.live import EnablePeer
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.kinds.stream.live import CreateStream
 from hipplan.language.findings import in_order
 from hipplan.language.host import HOST
@@ -88,7 +91,7 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
     made += [(name, CreateStream.why_not_held, stream.path) for name, stream in objects.streams.items()]
     made += [(f"{peer.device}->{peer.peer}", EnablePeer.why_not_held, peer.path) for peer in objects.peers]
     imports = ((name, item.path) for name, item in objects.allocations.items() if item.spec.bind)
-    made += [(name, steps.ImportAllocation.why_not_held, path) for name, path in imports]
+    made += [(name, ImportAllocation.why_not_held, path) for name, path in imports]
     made += [(name, _WHY_NO_POOL, region.path) for name, region in objects.regions.items() if region.spec.torch]
     for name, why, path in made:
         yield _cannot_be_held(name, why, plan.span(*path, key=True))
@@ -148,7 +151,7 @@ def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
 
 
 def _with_address(step: steps.Step, addresses: Mapping[str, int]) -> steps.Step:
-    return at_address(step, addresses[step.name]) if isinstance(step, steps.Reserve) else step
+    return at_address(step, addresses[step.name]) if isinstance(step, Reserve) else step
 
 
 def exported_allocations(program: Program) -> list[str]:
@@ -186,11 +189,11 @@ def attaching_program(program: Program, here: Machine, access: Access, addresses
     names = {number: name for name, number in program.devices.items()}
 
     def attaching(step: steps.Step) -> steps.Step | None:
-        if isinstance(step, steps.CreateAllocation):
+        if isinstance(step, CreateAllocation):
             return import_of(step, names, ordinals)
-        if addresses == "any" and isinstance(step, steps.Reserve):
+        if addresses == "any" and isinstance(step, Reserve):
             return at_any_address(step)
-        if isinstance(step, steps.SetAccess):
+        if isinstance(step, SetAccess):
             most = limits[step.name]
             limited = ((who if who < 0 else ordinals[who], min(right, most)) for who, right in step.rights)
             rights = tuple((who, right) for who, right in limited if who is not None)
@@ -237,7 +240,7 @@ def _unsealable(program: Program, devices: Mapping[str, int], limits: Mapping[st
 
 def _unreachable(program: Program, here: Machine) -> Iterator[Diagnostic]:
     """HP454, once for each device that this process does not see, and each pair of devices without a link."""
-    memory = {step.name: step for step in program.steps if isinstance(step, steps.ImportAllocation)}
+    memory = {step.name: step for step in program.steps if isinstance(step, ImportAllocation)}
     unseen = {step.holder: step.origin for step in memory.values() if step.device == steps.UNSEEN}
     for holder, origin in unseen.items():
         hint = "let it see that device: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES"
@@ -247,7 +250,7 @@ def _unreachable(program: Program, here: Machine) -> Iterator[Diagnostic]:
     pairs = {
         (who, behind[step.name].device): step
         for step in program.steps
-        if isinstance(step, steps.SetAccess)
+        if isinstance(step, SetAccess)
         for who, _ in step.rights
     }
     for (who, source), step in pairs.items():

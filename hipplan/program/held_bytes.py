@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 from hipplan.errors import ApplyError, Diagnostic, HeldError
 from hipplan.files.tensorfiles import WantedBytes
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.language.objects import bare_uuid
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
-from hipplan.program.alterations import no_room_to_wake
 from hipplan.program.content_steps import ContentStep, LoadFiles, MemoryPart, Save, Taken, staging_of
 from hipplan.program.contents import with_lanes
 from hipplan.program.held import ordinals_here
 from hipplan.program.imported import import_of, mapping_steps, range_for
 from hipplan.program.program import Program
+from hipplan.program.refusals import no_room_to_wake
 from hipplan.program.runs import alike
 
 _PREFIX = "#bytes."
@@ -59,7 +60,7 @@ def restoring_program(program: Program, here: Machine, files: Sequence[tuple[str
 
 def size_held(program: Program) -> int:
     """Bytes of all allocations, on devices and the host."""
-    return sum(many * step.size for step, many in alike(program.steps) if isinstance(step, steps.CreateAllocation))
+    return sum(many * step.size for step, many in alike(program.steps) if isinstance(step, CreateAllocation))
 
 
 def require_free_memory(program: Program, here: Machine, beside: Mapping[str, int]) -> None:
@@ -125,7 +126,7 @@ def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program
     return mapped, parts
 
 
-def _range(step: steps.CreateAllocation, mover: int) -> Iterator[steps.Step]:
+def _range(step: CreateAllocation, mover: int) -> Iterator[steps.Step]:
     """Steps that map a whole allocation in a range of its own, and let one device write it."""
     name = _PREFIX + step.name
     yield range_for(name, step.size)

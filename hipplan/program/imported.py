@@ -9,19 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hipplan.errors import Span
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
+from hipplan.kinds.mapping.live import Map, Rights, SetAccess
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.host import HOST
 from hipplan.language.objects import bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine, MachineDevice
-from hipplan.program.steps import (
-    CPU_ORDINAL,
-    UNSEEN,
-    CreateAllocation,
-    ImportAllocation,
-    Map,
-    Reserve,
-    Rights,
-    SetAccess,
-)
+from hipplan.program.steps import CPU_ORDINAL, UNSEEN
 from hipplan.units import PAGE, round_up
 
 

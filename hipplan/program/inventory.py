@@ -7,16 +7,18 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
 from hipplan.kinds.lives import lies
+from hipplan.kinds.mapping.live import Map, Rights, SetAccess
+from hipplan.kinds.reservation.live import Reserve, ReserveBeside
 from hipplan.language.host import HOST
 from hipplan.language.model import Attached
 from hipplan.program import steps
-from hipplan.program.alterations import ReserveBeside
 from hipplan.program.backups import Backup
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
 from hipplan.program.runs import ByName, Run, plain, runs
-from hipplan.program.steps import CPU_ORDINAL, Rights
+from hipplan.program.steps import CPU_ORDINAL
 
 
 def resources_of(
@@ -27,7 +29,7 @@ def resources_of(
     sleeping: Sequence[steps.Step] = (),
     backups: Mapping[str, Backup] | None = None,
     attached: Mapping[str, Attached] | None = None,
-    rights: Mapping[str, steps.SetAccess] | None = None,
+    rights: Mapping[str, SetAccess] | None = None,
 ) -> tuple[Resource, ...]:
     """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups, attached:
     as of the program. rights: where these are not all steps, what gives mappings their rights; then all that is
@@ -89,7 +91,7 @@ class _Inventory:
         sealed: Container[str],
         asleep: Mapping[str, str],
         attached: Mapping[str, Attached],
-        rights: Mapping[str, steps.SetAccess] | None,
+        rights: Mapping[str, SetAccess] | None,
     ) -> None:
         self.steps = all_steps
         self.regions = regions
@@ -99,8 +101,8 @@ class _Inventory:
         self.attached = attached
         self.devices = devices
         self.names = device_names(devices)
-        self._rights: Mapping[str, steps.SetAccess] = (
-            {step.name: step for step in all_steps if type(step) is steps.SetAccess} if rights is None else rights
+        self._rights: Mapping[str, SetAccess] = (
+            {step.name: step for step in all_steps if type(step) is SetAccess} if rights is None else rights
         )
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
         self.more: Counter[str] = Counter()
@@ -128,7 +130,7 @@ class _Inventory:
             self._access[given] = tuple((self.names[who], right) for who, right in given)
         return self._access[given]
 
-    def allocation(self, step: steps.CreateAllocation | steps.ImportAllocation) -> Iterator[Resource]:
+    def allocation(self, step: CreateAllocation | ImportAllocation) -> Iterator[Resource]:
         device = HOST if step.is_on_host else getattr(step, "holder", "") or self.names[step.device]
         self.holder[step.name] = device
         yield Resource(
@@ -141,7 +143,7 @@ class _Inventory:
             asleep=self.asleep.get(step.name, ""),
         )
 
-    def reservation(self, step: steps.Reserve) -> Iterator[Resource]:
+    def reservation(self, step: Reserve) -> Iterator[Resource]:
         if step.name in self.regions:
             placed = self.regions[step.name]
             asleep = self.asleep.get(memory_of(step.name, 0), "")
@@ -152,7 +154,7 @@ class _Inventory:
         asked, size = step.asked + more, step.size + more
         yield Resource(name=step.name, kind="reservation", device="", asked=asked, size=size)
 
-    def mapping(self, step: steps.Map) -> Iterator[Resource]:
+    def mapping(self, step: Map) -> Iterator[Resource]:
         beside = self.beside.get(step.reservation)
         yield Resource(
             name=step.name,

@@ -17,6 +17,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from hipplan.errors import Diagnostic, MachineError, PlanError, Span
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.arch import has_arch
 from hipplan.language.base import PlanModel
 from hipplan.language.findings import in_order
@@ -24,7 +25,7 @@ from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import Dumper
-from hipplan.program import families, steps
+from hipplan.program import families
 from hipplan.program.addresses import addresses_for
 from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
@@ -143,7 +144,7 @@ class Locked:
             {
                 number: replace(step, address=at[step.name], exact=True, slack=0)
                 for number, step in program.single
-                if isinstance(step, steps.Reserve)
+                if isinstance(step, Reserve)
             }
         )
 

@@ -7,10 +7,11 @@ from itertools import chain
 from operator import is_not
 from typing import NamedTuple, cast
 
+from hipplan.kinds.mapping.live import Map
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, Run, plain, runs
 from hipplan.program.series import Parts, Series, segments
-from hipplan.program.steps import Map, Step
+from hipplan.program.steps import Step
 from hipplan.program.upward import upward
 
 

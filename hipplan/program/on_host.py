@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hipplan.errors import Diagnostic
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, NEAR, on_node
 from hipplan.language.objects import ResolvedRegion
 from hipplan.machines.machine import Machine
-from hipplan.program.steps import CreateAllocation, Step
+from hipplan.program.steps import Step
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan

@@ -16,6 +16,8 @@ from pydantic import Field
 
 from hipplan.errors import Diagnostic, MachineError, Span
 from hipplan.files.dtypes import BY_NAME
+from hipplan.kinds.allocation.live import ImportAllocation
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.host import HOST
 from hipplan.language.objects import ResolvedRegion, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY
@@ -182,9 +184,9 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
     if adding.errors:
         raise MachineError(adding.errors)
     made = [_placed(step, places) for step in (*program.steps, *adding.steps)]
-    first = [step for step in made if isinstance(step, steps.Reserve) and step.name in places]
+    first = [step for step in made if isinstance(step, Reserve) and step.name in places]
     taken = {step.name for step in first}
-    rest = (step for step in made if not (isinstance(step, steps.Reserve) and step.name in taken))
+    rest = (step for step in made if not (isinstance(step, Reserve) and step.name in taken))
     return replace(
         program,
         steps=(*first, *rest),  # first, before anything else can take those addresses
@@ -200,7 +202,7 @@ def moved(change: Difference, places: Mapping[str, int]) -> Difference:
     """The same change with these addresses for objects with symmetric addresses."""
 
     def at(step: steps.Step) -> steps.Step:
-        if not isinstance(step, steps.Reserve) or step.name not in places:
+        if not isinstance(step, Reserve) or step.name not in places:
             return step
         return replace(step, address=places[step.name])
 
@@ -212,7 +214,7 @@ def moved(change: Difference, places: Mapping[str, int]) -> Difference:
 
 
 def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
-    if not isinstance(step, steps.Reserve) or step.name not in places:
+    if not isinstance(step, Reserve) or step.name not in places:
         return step
     return replace(at_address(step, places[step.name]), alignment=0)
 
@@ -297,7 +299,7 @@ class _Adding:
         at = 0
         for number, chunk in enumerate(part.chunks()):
             label, ordinal = labels[chunk.device]
-            memory = steps.ImportAllocation(
+            memory = ImportAllocation(
                 name=memory_of(name, number),
                 bind=memory_of(part.region, number),
                 rank=rank,

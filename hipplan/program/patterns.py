@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from hipplan.errors import suggest_or_list
 from hipplan.plain import called
-from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 
 ANY = "*"
 Names = str | Iterable[str]

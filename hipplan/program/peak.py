@@ -10,9 +10,9 @@ from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
 from hipplan.program import huge_pages, steps
-from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
 from hipplan.program.facts import descriptors_of
+from hipplan.program.refusals import refuse
 from hipplan.program.runs import alike
 from hipplan.program.series import Series
 from hipplan.program.taking import Taking, taken_by, takers

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from hipplan.errors import Diagnostic
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
 from hipplan.kinds.live import Buffer
 from hipplan.kinds.lives import BUFFERS
 from hipplan.language.findings import Findings
@@ -272,7 +273,7 @@ class _Rules:
         """HP254, a warning: much padding, by line of the plan."""
         lines: dict[tuple[object, ...], list[Any]] = {}
         for step, _ in alike(self.made):  # chunks of a region have no padding
-            if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) and step.size > step.asked:
+            if isinstance(step, (CreateAllocation, ImportAllocation)) and step.size > step.asked:
                 lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
         for path, made in lines.items():
             taken = sum(memory.size for memory in made)

@@ -11,6 +11,9 @@ from itertools import chain, count
 from typing import Any, cast
 
 from hipplan.errors import Diagnostic
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, Rights, SetAccess
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
@@ -37,7 +40,7 @@ from hipplan.program.regions import PlacedRegion, SharedRegion, numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of, without
 from hipplan.program.series import Series, segments
-from hipplan.program.steps import CreateAllocation, Map, Reserve, Rights, SetAccess, Step
+from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
 
 _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})

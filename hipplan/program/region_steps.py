@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Literal
 
 from hipplan.errors import Span
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
 from hipplan.language.host import HOST, is_host, node_of
 from hipplan.language.model import Allocation, Reservation
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedReservation
@@ -18,7 +20,7 @@ from hipplan.program.on_demand import Repeated
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.runs import MappingRun, MemoryRun
 from hipplan.program.series import Series, counted, segments
-from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step, rights_of
+from hipplan.program.steps import Step
 
 Kind = tuple[str, int]
 """(device, bytes) of a chunk."""

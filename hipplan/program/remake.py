@@ -7,15 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, MachineError, suggest
+from hipplan.kinds.allocation.live import CopyBytes, CreateAllocation, before
+from hipplan.kinds.mapping.live import Map, SetAccess, TakeOut, rights_of
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
 from hipplan.program import patterns, steps
-from hipplan.program.alterations import CopyBytes, TakeOut, before, refuse
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.difference import Difference, renewal
 from hipplan.program.facts import number_key
 from hipplan.program.memory import right_to_copy_from
 from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, moved
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access
@@ -56,7 +59,7 @@ def stays_in_reach(program: Program, made: Program, chosen: Iterable[steps.Step]
                 on_host = True
             elif step.owner != again.owner:
                 return False
-        elif isinstance(step, steps.SetAccess):
+        elif isinstance(step, SetAccess):
             given = made.rights.get(step.name)
             now = dict(given.rights) if given is not None else {}
             if any(right not in now.get(who, "") for who, right in step.rights if who != steps.CPU_ORDINAL):
@@ -125,7 +128,7 @@ def _steps_of(program: Program, memory: Set[str]) -> Iterator[steps.Step]:
 def _again(program: Program, before: Iterable[steps.Step]) -> Iterator[steps.Step]:
     """The steps that a program has for the same memory."""
     for step in before:
-        if isinstance(step, steps.Map):
+        if isinstance(step, Map):
             yield from _mapped_again(program, step.name)
         elif step.makes:
             yield program.makers[step.name]
@@ -138,7 +141,7 @@ def _mapped_again(program: Program, mapping: str) -> Iterator[steps.Step]:
 
 
 _RANGES = ("region", "reservation")
-_OF_MAPPINGS = (steps.Map, steps.SetAccess)
+_OF_MAPPINGS = (Map, SetAccess)
 
 
 def _require(program: Program, name: str, *kinds: str) -> str:
@@ -268,7 +271,7 @@ def _with_owner(program: Program, access: Mapping[str, Access]) -> Program:
         for mapping, given in access.items()
     }
     if all(given and mapping in program.rights for mapping, given in now.items()):
-        rights = {mapping: steps.rights_of(dict(given), program.devices) for mapping, given in now.items()}
+        rights = {mapping: rights_of(dict(given), program.devices) for mapping, given in now.items()}
         given_again = [replace(program.rights[mapping], rights=given) for mapping, given in rights.items()]
         return program.remade(given_again, sealed=sealed)
     return replace(with_access(program, now), sealed=sealed)
@@ -300,10 +303,10 @@ def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     """The steps that copy the bytes of each allocation. The new memory is mapped at a temporary place for this, and so
     is the old memory, unless it already has a mapping that the copying devices may read."""
     machine = change.new.measured
-    new = {step.name: step for step in change.additions if isinstance(step, steps.CreateAllocation)}
+    new = {step.name: step for step in change.additions if isinstance(step, CreateAllocation)}
     in_place = _OldMappings(change)
     for was in change.gone:
-        if not isinstance(was, steps.CreateAllocation) or was.name not in names:
+        if not isinstance(was, CreateAllocation) or was.name not in names:
             continue
         name, size, now = was.name, was.size, new[was.name]
         source, target = _copiers(was, now, change.old)
@@ -317,11 +320,11 @@ def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
         if there is None:
             mapped.append((f"{name} (copied from)", before(name), source))
         taken = len(mapped) * size
-        yield steps.Reserve(place, None, size=taken, asked=taken, alignment=0, slack=0, address=0, exact=False)
+        yield Reserve(place, None, size=taken, asked=taken, alignment=0, slack=0, address=0, exact=False)
         for number, (piece, memory, device) in enumerate(mapped):
             at = number * size
-            yield steps.Map(piece, None, reservation=place, allocation=memory, offset=at, size=size, asked=size)
-            yield steps.SetAccess(piece, None, rights=tuple((ordinal, "rw") for ordinal in sorted(who[device])))
+            yield Map(piece, None, reservation=place, allocation=memory, offset=at, size=size, asked=size)
+            yield SetAccess(piece, None, rights=tuple((ordinal, "rw") for ordinal in sorted(who[device])))
         yield CopyBytes(
             name=name,
             origin=None,
@@ -334,7 +337,7 @@ def carries_of(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
         )
 
 
-def _copiers(was: steps.CreateAllocation, now: steps.CreateAllocation, program: Program) -> tuple[int, int]:
+def _copiers(was: CreateAllocation, now: CreateAllocation, program: Program) -> tuple[int, int]:
     """The devices that read the old memory and write the new one. The GPU of the other side moves memory of the host;
     from one node to another, the first device of the plan does."""
     gpus = [step.device for step in (was, now) if step.location == "device"] or [*program.devices.values()]
@@ -346,9 +349,9 @@ class _OldMappings:
     """The mappings of memory that is made again. All of them are taken out."""
 
     def __init__(self, change: Difference) -> None:
-        self._maps: dict[str, list[steps.Map]] = {}
+        self._maps: dict[str, list[Map]] = {}
         for step in change.gone:
-            if isinstance(step, steps.Map):
+            if isinstance(step, Map):
                 self._maps.setdefault(step.allocation, []).append(step)
         self._rights = {step.name: dict(step.rights) for step in change.changes if isinstance(step, TakeOut)}
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.base import FILL
 from hipplan.language.budget import LIMITS
 from hipplan.language.host import is_host, node_of
 from hipplan.program import patterns, steps
-from hipplan.program.alterations import MAPPED_ON_HOST, refuse, refuse_asleep
 from hipplan.program.program import Program
+from hipplan.program.refusals import MAPPED_ON_HOST, refuse, refuse_asleep
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
 from hipplan.units import SizeError, format_size, full_size, parse_size
 
@@ -42,7 +45,7 @@ def grown(
     count = max(len(region.chunks), -(-wanted // chunk)) if wanted > region.mapped else len(region.chunks)
     if count > len(region.chunks) and len(region.region.devices) > 1 and region.region.spec.spread == "blocks":
         raise refuse(f"'{name}' is spread in blocks: it cannot grow", hint="use spread: interleave")
-    room = find(program, steps.Reserve, name).size
+    room = find(program, Reserve, name).size
     if count * chunk > room:
         raise refuse(
             f"'{name}' cannot grow to {full_size(count * chunk)}: it reserves {full_size(room)}",
@@ -186,7 +189,7 @@ def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[s
     create, place = _first(program, was)
     first = len(was.chunks)
     devices = {device for device, _ in made.chunks[first:]}
-    rights = {device: steps.rights_of(made.region.access_to(device), program.devices) for device in devices}
+    rights = {device: rights_of(made.region.access_to(device), program.devices) for device in devices}
     at = was.mapped
     for number in range(first, len(made.chunks)):
         device, size = made.chunks[number]
@@ -194,7 +197,7 @@ def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[s
         yield replace(create, name=memory, size=size, asked=size, **_where(program, device))
         yield replace(place, name=mapping, allocation=memory, offset=at, size=size, asked=size)
         if given := rights[device]:
-            yield steps.SetAccess(name=mapping, rights=given, origin=place.origin)
+            yield SetAccess(name=mapping, rights=given, origin=place.origin)
         at += size
 
 
@@ -206,15 +209,15 @@ def _where(program: Program, device: str) -> dict[str, Any]:
     return {"device": node or 0, "location": "host" if node is None else "host_numa"}
 
 
-def _first(program: Program, region: PlacedRegion) -> tuple[steps.CreateAllocation, steps.Map]:
+def _first(program: Program, region: PlacedRegion) -> tuple[CreateAllocation, Map]:
     """The steps of a region's first chunk; of the one that it would have, if it is empty."""
     name, spec = region.region.name, region.region.spec
     memory, mapping, size = memory_of(name, 0), mapping_of(name, 0), region.chunk
     if region.chunks:
-        return find(program, steps.CreateAllocation, memory), find(program, steps.Map, mapping)
+        return find(program, CreateAllocation, memory), find(program, Map, mapping)
     origin, device = program.makers[name].origin, program.devices[region.region.devices[0]]
-    create = steps.CreateAllocation(
+    create = CreateAllocation(
         name=memory, origin=origin, device=device, size=size, asked=size, type="pinned", location="device",
         shareable="none", rdma=spec.rdma,
     )  # fmt: skip
-    return create, steps.Map(mapping, origin, name, memory, 0, size, size)
+    return create, Map(mapping, origin, name, memory, 0, size, size)

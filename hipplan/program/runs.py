@@ -13,10 +13,12 @@ from operator import eq
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from hipplan.errors import Span
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, Rights, SetAccess
 from hipplan.program.on_demand import OnDemand
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
 from hipplan.program.series import Parts, Series, segments
-from hipplan.program.steps import CreateAllocation, Map, Rights, SetAccess, Step, named
+from hipplan.program.steps import Step, named
 
 Value = TypeVar("Value")
 

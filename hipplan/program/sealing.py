@@ -6,13 +6,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from hipplan.kinds.mapping.live import ChangeAccess, Map, SetAccess, rights_of
 from hipplan.program import steps
-from hipplan.program.alterations import ChangeAccess, refuse
 from hipplan.program.change import Change
 from hipplan.program.content_steps import ContentStep, where_written
 from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import device_names
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse
 from hipplan.program.regions import mapping_of
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access, Resource
@@ -106,7 +107,7 @@ def resealed(opened: Program, sealed: Mapping[str, Access]) -> Program:
 def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
     """The steps that seal what opened() unsealed."""
     for was, now in zip(opened.steps, sealed.steps, strict=True):
-        if isinstance(was, steps.SetAccess) and isinstance(now, steps.SetAccess) and was.rights != now.rights:
+        if isinstance(was, SetAccess) and isinstance(now, SetAccess) and was.rights != now.rights:
             yield ChangeAccess(
                 name=now.name, now=now.rights, before=was.rights, together=now.together, origin=now.origin
             )
@@ -155,23 +156,23 @@ def _open(program: Program, again: Mapping[str, Access]) -> Program:
 def with_access(program: Program, access: Mapping[str, Access], **fields: Any) -> Program:
     """The program with this access for these mappings. fields: others of the new program."""
     ordinals = program.devices
-    known = {given: steps.rights_of(dict(given), ordinals) for given in {*access.values()}}
+    known = {given: rights_of(dict(given), ordinals) for given in {*access.values()}}
     rights = {mapping: known[given] for mapping, given in access.items()}
     there = [step for mapping in rights if (step := program.rights.get(mapping)) is not None]
     if all(known.values()) and len(there) == len(rights):
         now = ((step, rights[step.name]) for step in there)
-        others = [steps.SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
+        others = [SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
         return program.regiven(others, **fields)
-    had = {step.name for step in program.steps if isinstance(step, steps.SetAccess)}
+    had = {step.name for step in program.steps if isinstance(step, SetAccess)}
 
     def changed(step: steps.Step) -> Iterator[steps.Step]:
         now = rights.get(step.name)
-        if now is None or not isinstance(step, (steps.Map, steps.SetAccess)):
+        if now is None or not isinstance(step, (Map, SetAccess)):
             yield step
-        elif isinstance(step, steps.Map):
+        elif isinstance(step, Map):
             yield step
             if now and step.name not in had:
-                yield steps.SetAccess(name=step.name, rights=now, origin=step.origin)
+                yield SetAccess(name=step.name, rights=now, origin=step.origin)
         elif now:
             yield step if step.rights == now else replace(step, rights=now)
 

@@ -7,11 +7,11 @@ from itertools import chain
 
 from hipplan.errors import ApplyError
 from hipplan.program import patterns, steps
-from hipplan.program.alterations import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, MAPPED
 from hipplan.program.groups import Group, Units, first_of, groups_in, is_on_device, members
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
+from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.resize import require_memory
 from hipplan.program.resources import Resource
 from hipplan.program.sleeping_bytes import unmovable

@@ -13,6 +13,8 @@ from itertools import chain
 from typing import Any
 
 from hipplan.errors import ApplyError
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alike_backups import (
@@ -24,7 +26,6 @@ from hipplan.program.alike_backups import (
     places_of,
     with_checksum,
 )
-from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
 from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
@@ -43,6 +44,7 @@ from hipplan.program.groups import (
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.layered import Overlay
 from hipplan.program.program import Program
+from hipplan.program.refusals import refuse, refuse_asleep
 from hipplan.program.regions import numbers_in
 from hipplan.program.resize import find
 from hipplan.program.runs import MappingRun, MemoryRun, Run, without
@@ -231,7 +233,7 @@ def _memory_of_regions(program: Program) -> dict[str, set[str]]:
 def require_places(change: Difference) -> None:
     """Raises ApplyError (HP441): the change would free addresses of sleeping memory."""
     for step in change.new.sleeping:
-        if isinstance(step, steps.Map) and ("reservation", step.reservation) not in change.kept:
+        if isinstance(step, Map) and ("reservation", step.reservation) not in change.kept:
             raise _changed(plan_name_of(change.old, step.allocation))
 
 
@@ -241,12 +243,12 @@ def _changed(name: str) -> ApplyError:
 
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
     """Allocation -> all steps about it."""
-    memory = {step.name: step.allocation for step in program.steps if isinstance(step, steps.Map)}
+    memory = {step.name: step.allocation for step in program.steps if isinstance(step, Map)}
     steps_by_name: dict[str, list[steps.Step]] = {}
     for step in program.steps:
-        if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
+        if isinstance(step, (CreateAllocation, ImportAllocation)):
             steps_by_name.setdefault(step.name, []).append(replace(step, origin=None))
-        elif isinstance(step, (steps.Map, steps.SetAccess)):
+        elif isinstance(step, (Map, SetAccess)):
             steps_by_name.setdefault(memory[step.name], []).append(replace(step, origin=None))
     return {name: tuple(about) for name, about in steps_by_name.items()}
 
@@ -275,7 +277,7 @@ def _with_backups(
             elif isinstance(group, MappingRun):
                 entry = places.of_run(group.memory)
             else:
-                device = find(program, steps.CreateAllocation, group).device
+                device = find(program, CreateAllocation, group).device
                 entry = places.take(device, _bytes_of(moved.get(group, ())))
             backups[first] = entry if to == DROP else with_checksum(entry, checked)
         made += _pinned(places.ends, program)
@@ -314,7 +316,7 @@ class _Places:
 
     def of_run(self, run: MemoryRun) -> AlikeBackups:
         """Bytes for all chunks of a run."""
-        few = [step for step, _ in run.alike() if isinstance(step, steps.CreateAllocation)]
+        few = [step for step, _ in run.alike() if isinstance(step, CreateAllocation)]
         first = tuple(self.take(kind.device, kind.size) for kind in few)
         in_turn = Counter(kind.device for kind in few)
         for kind, (_, many) in zip(few, run.alike(), strict=True):
@@ -389,5 +391,5 @@ def _woken(program: Program, memory: Iterable[Group]) -> Program:
             if isinstance(part, Run):
                 made.extend(part if part.of_memory == is_memory else [])
             else:
-                made.extend([step for step in part if isinstance(step, steps.CreateAllocation) == is_memory])
+                made.extend([step for step in part if isinstance(step, CreateAllocation) == is_memory])
     return replace(program, steps=Series.joined((program.steps, made.series())), sleeping=asleep)

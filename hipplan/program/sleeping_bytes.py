@@ -11,13 +11,13 @@ from hipplan.files.tensorfiles import WantedBytes
 from hipplan.machines.machine import Machine
 from hipplan.program import away, sealing
 from hipplan.program.alike_backups import AlikeBackups, Backups
-from hipplan.program.alterations import cannot_sleep
 from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import Group, first_of
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
+from hipplan.program.refusals import cannot_sleep
 from hipplan.program.resources import Resource
 from hipplan.program.runs import MappingRun
 from hipplan.program.series import Series

@@ -7,14 +7,11 @@ and teardown free objects, latest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import islice
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from hipplan.errors import ApplyError, Diagnostic, Span
-from hipplan.language.host import HOST
+from hipplan.errors import Span
 from hipplan.program.checks import Check, Reading, Words
-from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -32,9 +29,6 @@ _Kind = TypeVar("_Kind")
 Key = tuple[object, ...]
 """(kind, and what tells its objects apart) of an object that a step makes: mostly its name."""
 
-Rights = tuple[tuple[int, str], ...]
-"""(ordinal or CPU_ORDINAL, right) of each device that has a right."""
-
 RANK_SIGN = "@"
 """Rank 2's region 'heap' and device 'gpu' are called 'heap@2' and 'gpu@2' in other ranks. Names in plans have no such
 sign (parts.py)."""
@@ -43,6 +37,11 @@ CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
 UNSEEN = -2
 """The ordinal of another rank's device that this process does not see or use."""
+
+
+def in_words(ordinal: int) -> str:
+    """The device with this ordinal, as steps name it."""
+    return "the host" if ordinal == CPU_ORDINAL else f"device {ordinal}"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -183,203 +182,3 @@ def named(step: Step) -> Callable[[str], Step]:
     kind: Callable[..., Step] = type(step)
     _, *others = (getattr(step, field.name) for field in fields(kind))  # type: ignore[arg-type]
     return lambda name: kind(name, *others)
-
-
-@step_data
-class CreateAllocation(Step):
-    call = "hipMemCreate"
-    makes = "allocation"
-    owns_memory = True
-    device: int
-    size: int
-    """Bytes, padded to the granularity."""
-    asked: int
-    """Bytes that the plan requests."""
-    type: str
-    """pinned or uncached."""
-    location: str
-    """device, host or host_numa."""
-    shareable: str
-    """none or posix_fd."""
-    rdma: bool = False
-    """Whether network cards may reach it."""
-
-    def describe(self) -> str:
-        node = f"NUMA node {self.device}"
-        where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
-        return f"{short_size(self.size)} on {where}" + ", for RDMA" * self.rdma
-
-    @property
-    def owner(self) -> int:
-        return self.device if self.location == "device" else CPU_ORDINAL
-
-    @property
-    def descriptors(self) -> int:
-        return 1 + (self.shareable != "none")
-
-    @property
-    def is_shareable(self) -> bool:
-        return self.shareable != "none"
-
-    @property
-    def is_for_network(self) -> bool:
-        return self.rdma
-
-    def exportable(self) -> CreateAllocation:
-        return replace(self, shareable="posix_fd")
-
-    def moved_to(self, number: int, location: str) -> CreateAllocation:
-        return replace(self, device=number, location=location)
-
-    @property
-    def is_on_device(self) -> bool:
-        return self.location == "device"
-
-    @property
-    def is_on_host(self) -> bool:
-        return self.location != "device"
-
-    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
-        location, device, kind, handle = islice(values, 4)
-        current = _place(words("location", location), device)
-        if self.location == "host" and words("location", location) == "host_numa":
-            current = self.location  # CUDA's memory of the host is always on some node
-        yield Check(self.name, "location", _place(self.location, self.device), current)
-        yield Check(self.name, "type", self.type, words("type", kind))
-        yield Check(self.name, "shareable", self.shareable, words("shareable", handle))
-        if self.rdma:
-            yield Check(self.name, "rdma", "yes", "yes" if next(values) else "no")
-
-    def taken_from(self, machine: Machine | None) -> int:
-        return self.owner
-
-
-def _place(location: str, number: int) -> str:
-    return {"device": f"device {number}", "host_numa": f"NUMA node {number}"}.get(location, location)
-
-
-@step_data
-class ImportAllocation(Step):
-    call = "hipMemImportFromShareableHandle"
-    makes = "allocation"
-    is_import = True
-    why_not_held = "it is imported: the process that made it holds it"
-    bind: str
-    """The name in the caller's `bind`; for another rank's memory, the allocation's name in that rank."""
-    device: int
-    """The device that holds the memory, according to the plan: the descriptor cannot be asked."""
-    size: int
-    asked: int
-    rank: int = -1
-    """The rank of the group that sends the descriptor; -1: the caller passes it."""
-    holder: str = ""
-    """The name in reports of another rank's device."""
-
-    def describe(self) -> str:
-        if self.rank >= 0:
-            return f"{short_size(self.size)} of rank {self.rank} on {self.holder}"
-        return f"{short_size(self.size)} from the caller's descriptor '{self.bind}'"
-
-    @property
-    def owner(self) -> int:
-        return self.device if self.device >= 0 else UNSEEN  # the host's: HIP takes it for the current device's
-
-    @property
-    def descriptors(self) -> int:
-        return 2
-
-    @property
-    def is_shareable(self) -> bool:
-        return True
-
-    @property
-    def passed_as(self) -> str:
-        return "" if self.rank >= 0 else self.bind
-
-    @property
-    def from_rank(self) -> int:
-        return self.rank
-
-
-@step_data
-class Reserve(Step):
-    call = "hipMemAddressReserve"
-    makes = "reservation"
-    size: int
-    asked: int
-    alignment: int
-    """Bytes, a power of two; 0 for none."""
-    slack: int
-    """Bytes reserved beyond size so that an aligned base fits: HIP checks the alignment but ignores it."""
-    address: int
-    """The address wanted; 0 for any."""
-    exact: bool
-
-    def describe(self) -> str:
-        at = f" at {self.address:#x}" + ("" if self.exact else " if free") if self.address else ""
-        return f"{short_size(self.size)} of addresses{at}"
-
-    def checks(self, reading: Reading) -> Iterator[Check]:
-        if self.alignment:
-            rest = reading.address_of(self.name) % self.alignment
-            yield Check(self.name, f"address modulo {self.alignment}", "0", str(rest))
-
-    def not_had(self, why: str, placed_at: int) -> ApplyError:
-        """HP404: the address cannot be had that it requires. placed_at: where the driver put it."""
-        hint = (
-            "choose another address, or use address_policy: prefer; "
-            "if the address is from a lock, lock again with --address-base"
-        )
-        summary, notes = f"'{self.name}' cannot be at {self.address:#x}", (f"the driver placed it at {placed_at:#x}",)
-        return ApplyError(Diagnostic("HP404", summary, self.origin, why=why, hint=hint, notes=notes))
-
-
-@step_data
-class Map(Step):
-    call = "hipMemMap"
-    makes = "mapping"
-    reservation: str
-    allocation: str
-    offset: int
-    size: int
-    asked: int
-
-    @property
-    def key(self) -> Key:
-        return "mapping", self.reservation, self.offset
-
-    @property
-    def needs(self) -> tuple[Key, ...]:
-        return ("reservation", self.reservation), ("allocation", self.allocation)
-
-    def describe(self) -> str:
-        return f"{short_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
-
-    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
-        address, base, size = islice(values, 3)
-        yield Check(self.name, "mapped piece", f"{self.size} at {address:#x}", f"{size} at {base:#x}")
-
-
-@step_data
-class SetAccess(Step):
-    call = "hipMemSetAccess"
-    rights: Rights
-    """The devices that get access to the whole mapping, and what they may do."""
-    together: bool = False
-    """The call covers everything mapped in the reservation so far, which has the same rights. Lowering decides that."""
-
-    def describe(self) -> str:
-        who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
-        return ", ".join(who) + (", for everything mapped in the range" if self.together else "")
-
-    def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
-        # A device of the plan that is not named must have no access. HIP does not report the host's.
-        desired = dict(self.rights)
-        for (name, ordinal), current in zip(devices.items(), values):  # noqa: B905
-            yield Check(self.name, f"access of {name}", desired.get(ordinal, "none"), words("access", current))
-
-
-def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> Rights:
-    """SetAccess.rights from a plan's access. ordinals: of the plan's devices; KeyError for another."""
-    given = ((who, right) for who, right in access.items() if right != "none")
-    return tuple((CPU_ORDINAL if who == HOST else ordinals[who], right) for who, right in given)

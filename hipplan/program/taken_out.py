@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from hipplan.program.alterations import TakeOut
+from hipplan.kinds.mapping.live import Map, TakeOut
 from hipplan.program.runs import AlikeSteps, MappingRun
 from hipplan.program.series import Parts, Series
-from hipplan.program.steps import Map, Step
+from hipplan.program.steps import Step
 
 
 class TakeOutRun(AlikeSteps):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.live import Buffer
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
 from hipplan.program.runs import alike as alike_steps
 
-Taking = steps.CreateAllocation | Buffer
+Taking = CreateAllocation | Buffer
 """Steps that may need free memory."""
 
 

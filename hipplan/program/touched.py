@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hipplan.kinds.lives import BUFFERS
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
@@ -176,7 +177,7 @@ def _without_place(placed: PlacedRegion) -> PlacedRegion:
 
 
 def _is_same_range(was: steps.Step, now: steps.Step) -> bool:
-    return isinstance(was, steps.Reserve) and replace(was, origin=None) == replace(now, origin=None)
+    return isinstance(was, Reserve) and replace(was, origin=None) == replace(now, origin=None)
 
 
 def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from operator import attrgetter
 
-from hipplan.program.steps import Map, SetAccess, Step
+from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.program.steps import Step
 
 
 def upward(made: Iterable[Step], ranges: Container[object]) -> list[Step]:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hipplan.errors import Span
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
+from hipplan.kinds.mapping.live import Map, Rights, SetAccess, rights_of
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host
 from hipplan.language.loader import LoadedPlan
@@ -40,7 +43,7 @@ class VirtualMemory:
         self._parts: Parts[steps.Step] = Parts()
         self._memory: dict[int, AlikeAllocations] = {}
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
-        self._rights: dict[int, steps.Rights] = {}
+        self._rights: dict[int, Rights] = {}
         """By the id of an access, which mappings share."""
         self.regions = regions.lay_out(plan, self.recommended, findings)
 
@@ -85,7 +88,7 @@ class VirtualMemory:
         if allocation.path[0] == "allocations":  # a region reports its range
             ranges.check_size(name, size, "padding", span, self._findings)
         if spec.bind is not None:
-            step: steps.Step = steps.ImportAllocation(
+            step: steps.Step = ImportAllocation(
                 name=name,
                 bind=spec.bind,
                 device=steps.CPU_ORDINAL if allocation.device == HOST else self._devices[allocation.device],
@@ -96,7 +99,7 @@ class VirtualMemory:
         else:
             on_host = allocation.device == HOST
             location = "host_numa" if spec.numa_node is not None else "host" if on_host else "device"
-            step = steps.CreateAllocation(
+            step = CreateAllocation(
                 name=name,
                 device=(spec.numa_node or 0) if on_host else self._devices[allocation.device],
                 size=size,
@@ -147,7 +150,7 @@ class VirtualMemory:
         span = self._plan.span(*reservation.path)
         ranges.check_size(reservation.name, size + slack, "padding and alignment", span, self._findings)
         self._parts.append(
-            steps.Reserve(
+            Reserve(
                 name=reservation.name,
                 size=size,
                 asked=spec.size or size,
@@ -180,9 +183,9 @@ class VirtualMemory:
         for mapping, at, size in placed:
             if mapping.path is not path:  # thousands have one in common
                 path, span = mapping.path, self._plan.span(*mapping.path)
-            made.append(steps.Map(mapping.name, span, reservation, mapping.allocation, at, size, mapping.size))
+            made.append(Map(mapping.name, span, reservation, mapping.allocation, at, size, mapping.size))
             if id(mapping.access) not in self._rights:
-                self._rights[id(mapping.access)] = steps.rights_of(mapping.access, self._devices)
+                self._rights[id(mapping.access)] = rights_of(mapping.access, self._devices)
             if rights := self._rights[id(mapping.access)]:
-                made.append(steps.SetAccess(mapping.name, span, rights))
+                made.append(SetAccess(mapping.name, span, rights))
         self._parts.extend(made)

@@ -19,8 +19,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.kinds.lives import STEPS
+from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
 from hipplan.program import content_steps, steps, written_runs
-from hipplan.program.alterations import ReserveBeside
 from hipplan.program.facts import makers_of, owners_by_name
 from hipplan.program.families import in_families, one_by_one
 from hipplan.program.program import Program
@@ -39,16 +39,11 @@ _IN_FAMILIES = ("sealed", "unwritten")
 """Fields about mappings, of which neighbours are written as one since version 2."""
 _WRITTEN_AS: Mapping[int, Mapping[str, str]] = {_WRITTEN_OUT: {"reads_advice": "ranges_told"}, VERSION: {}}
 """Version -> fields with another name in it."""
-_STEPS = (
-    {ReserveBeside.__name__: ReserveBeside}
-    | {kind.__name__: kind for kind in STEPS}
-    | {
-        kind.__name__: kind
-        for module in (steps, content_steps)
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, steps.Step) and hasattr(kind, "call")
-    }
-)
+_STEPS = {kind.__name__: kind for kind in STEPS} | {
+    kind.__name__: kind
+    for kind in vars(content_steps).values()
+    if isinstance(kind, type) and issubclass(kind, steps.Step) and hasattr(kind, "call")
+}
 """Name -> kind of step; the others of a change are in no program."""
 
 
@@ -147,10 +142,10 @@ def read(text: str | bytes) -> Program:
         _require_objects(program.making, program.sleeping)
         makers = ChainMap(cast(Any, program.makers), cast(Any, makers_of(program.sleeping)))
         for name in program.sealed:
-            if not isinstance(makers.get(name), steps.Map):
+            if not isinstance(makers.get(name), Map):
                 raise ValueError(f"{name} is sealed but not mapped")
         for access in program.sealed.values():
-            steps.rights_of(dict(access), program.devices)
+            rights_of(dict(access), program.devices)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise PlanError(Diagnostic("HP028", "this is not a program", why=_reason(error)[:_WHY_MAX])) from None
     return program
@@ -183,7 +178,7 @@ def _require_objects(awake: Sequence[steps.Step], asleep: Sequence[steps.Step]) 
     made = {name for _, name in named}
     written_runs.require_fitting(all_steps, made)
     for step in single:
-        if isinstance(step, steps.SetAccess):
+        if isinstance(step, SetAccess):
             owners[step.name]
         for kind, name in step.needs:
             if (kind, name) not in named:

@@ -9,12 +9,14 @@ from operator import attrgetter
 from typing import Any
 
 from hipplan.errors import Span
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Rights
 from hipplan.program.chunks import Chunks
 from hipplan.program.on_demand import Repeated
 from hipplan.program.regions import memory_of, numbers_in
 from hipplan.program.runs import MappingRun, MemoryRun, Run, plain, runs
 from hipplan.program.series import Parts, segments
-from hipplan.program.steps import CreateAllocation, Rights, Step
+from hipplan.program.steps import Step
 
 _MOST = 1_000_000
 """Chunks of a program in runs: a few characters of a text could mean more than a process has memory for."""

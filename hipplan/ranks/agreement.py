@@ -20,12 +20,12 @@ from typing import NoReturn, TypeVar
 from hipplan import __version__, _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt
 from hipplan.files import strict_json
+from hipplan.kinds.allocation.live import ImportAllocation
 from hipplan.language.rank import Rank
 from hipplan.plain import seconds
 from hipplan.processes.connections import Look, never
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
-from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.groups import Group
 from hipplan.ranks.links import Links
 from hipplan.ranks.meeting import Meeting

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hipplan import _core
 from hipplan.errors import ApplyError, reason_of
+from hipplan.kinds.allocation.live import ImportAllocation
 from hipplan.language.rank import Rank
 from hipplan.processes.connections import Late
 from hipplan.processes.packets import Gone, Message, Received, TooLong
@@ -19,7 +20,6 @@ from hipplan.program.difference import Difference
 from hipplan.program.parts import Offer, moved, offer_of, placed_already, symmetric, with_parts
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
-from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.addresses import proposal
 from hipplan.ranks.links import LinkMaker, Links
 from hipplan.ranks.words import cannot_share

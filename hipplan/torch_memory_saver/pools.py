@@ -17,8 +17,8 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.pools_asleep import pools_asleep
 from hipplan.layout.questions import asked
 from hipplan.machines.runtimes import choose
-from hipplan.program.alterations import refuse_asleep
 from hipplan.program.backups import DROP, HOST
+from hipplan.program.refusals import refuse_asleep
 
 CHUNKS_MAX = 1024
 """The most chunks of a region: on AMD each takes a file descriptor."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from hipplan.errors import ApplyError, Diagnostic, SettingError
 from hipplan.layout.mempool import in_own_memory
-from hipplan.program.alterations import cannot_sleep
+from hipplan.program.refusals import cannot_sleep
 from hipplan.torch_memory_saver.pools import Kind, Pools
 
 log = logging.getLogger("hipplan")

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hipplan.errors import ApplyError, HipplanError, LeakError
+from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
 from hipplan.kinds.device.live import CreateDeviceBuffer
 from hipplan.kinds.managed.live import CreateManagedBuffer
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.kinds.stream.live import CreateStream
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.layout.state import State
-from hipplan.program import steps
 from hipplan.program.contents import STAGING
 from hipplan.program.program import Program
 from tests.conftest import Key, Simulator, keys_of
@@ -147,9 +149,9 @@ def names_of(state: State) -> Names:
     program = state.lowered
     if id(program) not in _known or _known[id(program)].program is not program:
         _known.clear()
-        made = {s.name: s.device for s in program.steps if isinstance(s, steps.CreateAllocation)}
-        mapped = [s for s in program.steps if isinstance(s, steps.Map)]
-        rights = {s.name: dict(s.rights) for s in program.steps if isinstance(s, steps.SetAccess)}
+        made = {s.name: s.device for s in program.steps if isinstance(s, CreateAllocation)}
+        mapped = [s for s in program.steps if isinstance(s, Map)]
+        rights = {s.name: dict(s.rights) for s in program.steps if isinstance(s, SetAccess)}
         can = [(s.allocation, s.name) for s in mapped if rights.get(s.name, {}).get(made.get(s.allocation, -2)) == "rw"]
         can += [("", s.name) for s in program.steps if isinstance(s, _BUFFERS) and not s.name.startswith(STAGING)]
         _known[id(program)] = Names(
@@ -177,12 +179,12 @@ def owned(sim: Simulator, layout: Layout) -> set[Key]:
     for step in state.lowered.steps:
         if step.name not in state:
             continue
-        if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
+        if isinstance(step, (CreateAllocation, ImportAllocation)):
             collected.add(("allocation", hex(state.handle_of(step.name))))
-        elif isinstance(step, steps.Reserve):
+        elif isinstance(step, Reserve):
             base = state.address_of(step.name)  # its aligned one
             collected.add(("reservation", hex(max(begin for begin in ranges if begin <= base))))
-        elif isinstance(step, steps.Map):
+        elif isinstance(step, Map):
             collected.add(("mapping", hex(state.address_of(step.name))))
         elif isinstance(step, EnablePeer):
             collected.add(("peer", f"{step.device}->{step.peer}"))

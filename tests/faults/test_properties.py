@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hipplan.files.strict_json import pieces
 from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.kinds.stream.live import AwaitStream
 from hipplan.language.loader import load
 from hipplan.layout.options import Options
@@ -83,11 +84,11 @@ def test_no_step_speaks_of_what_is_not_there_yet(seed: int) -> None:
 
 
 def _needs(step: steps.Step) -> Iterator[str]:
-    if isinstance(step, steps.Map):
+    if isinstance(step, Map):
         yield from (step.reservation, step.allocation)
     if isinstance(step, (Prefetch, AttachStream)):
         yield step.stream
-    if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream, AwaitStream)):
+    if isinstance(step, (SetAccess, Advise, Prefetch, AttachStream, AwaitStream)):
         yield step.name
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.lowering.compiler import compile as compile_plan
-from hipplan.program import listing, steps
+from hipplan.program import listing
 from hipplan.program.change import Change
 from hipplan.program.difference import _Comparison, _on_old_ranges, difference
 from hipplan.program.losses import losses
@@ -226,7 +227,7 @@ def test_it_is_so_for_a_region_that_a_layout_has_changed(act: str, to: str, what
 
 def test_a_range_that_a_lock_places_elsewhere_is_reserved_again() -> None:
     old, new = (compile_plan(many_chunks(4, more), "mi300x-8") for more in (0, 1))
-    placed = (replace(s, address=1 << 40, exact=True) if isinstance(s, steps.Reserve) else s for s in new.steps)
+    placed = (replace(s, address=1 << 40, exact=True) if isinstance(s, Reserve) else s for s in new.steps)
     moved = replace(new, steps=tuple(placed))
     is_found_by_comparing_everything(old, moved)
     assert ("reservation", "cache") not in difference(old, moved).kept

@@ -9,13 +9,13 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError
+from hipplan.kinds.mapping.live import Map
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.layout.layout import Layout
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.lowering.compiler import compile_change
 from hipplan.lowering.lowered import lower
 from hipplan.machines.machine import Machine, sim_profile
-from hipplan.program import steps
 from tests.conftest import Simulator
 
 LINKED: dict[str, Any] = {"name": "GPU", "arch": "gfx942", "memory": "16GiB", "vmm": True}
@@ -95,7 +95,7 @@ def test_links_come_before_mappings(version: str) -> None:
     change = compile_change(compile_plan(PEERS | {"peers": []}, machine), hipplan.load(OWN | {"peers": "all"}), machine)
     for made in (program.steps, change.all_steps, lower(change, change.old).lowered.all_steps):
         kinds = [type(step) for step in made]
-        assert kinds.index(steps.Map) > max(at for at, kind in enumerate(kinds) if kind is EnablePeer)
+        assert kinds.index(Map) > max(at for at, kind in enumerate(kinds) if kind is EnablePeer)
 
 
 @pytest.mark.parametrize("version", ["6.4.43484", "7.3.0"])

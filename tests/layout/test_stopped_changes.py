@@ -13,10 +13,11 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, LeakError
+from hipplan.kinds.allocation.live import ImportAllocation
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.program.difference import Difference
-from hipplan.program.steps import ImportAllocation, Step
+from hipplan.program.steps import Step
 from hipplan.ranks.groups import Group
 from hipplan.ranks.stores import FolderStore
 from tests.conftest import Simulator

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.managed.live import CreateManagedBuffer
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.lowering.compiler import compile_change
 from hipplan.lowering.pieces import whole_name
 from hipplan.machines.profiles import load_machine
-from hipplan.program import steps
 from hipplan.program.difference import Difference
 from tests.conftest import ROOT, WHOLE, Simulator
 from tests.faults.change import facts, writable
@@ -202,9 +203,9 @@ def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator,
         after = facts(sim, layout)
         made = {step.name for step in (*change.additions, *change.changes) if step.makes}
         for step in layout._holding.state.lowered.steps:
-            if isinstance(step, steps.CreateAllocation) and whole_name(step.name) not in made:
+            if isinstance(step, CreateAllocation) and whole_name(step.name) not in made:
                 assert after["handle"][step.name] == before["handle"][step.name]
-            elif isinstance(step, steps.Reserve) and step.name not in made:
+            elif isinstance(step, Reserve) and step.name not in made:
                 assert after["address"][step.name] == before["address"][step.name]
         for what, content in after["bytes"].items():
             assert before["bytes"].get(what, content) == content

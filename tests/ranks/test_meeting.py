@@ -14,10 +14,10 @@ import pytest
 
 import hipplan
 from hipplan.errors import GroupError
+from hipplan.kinds.allocation.live import ImportAllocation
 from hipplan.machines.runtimes import choose
 from hipplan.processes import packets
 from hipplan.program.program import Program
-from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.all_ranks import AllRanks, ranks_of
 from hipplan.ranks.meeting import Meeting
 from tests.descriptors import descriptors

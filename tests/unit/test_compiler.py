@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from hipplan.errors import MachineError
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.managed.live import Advise, AttachStream, Prefetch
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.kinds.registered.live import RegisterBuffer
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.kinds.stream.live import AwaitStream
 from hipplan.language.loader import load
 from hipplan.lowering.compiler import compile as compile_plan
@@ -56,7 +59,7 @@ def test_steps_never_name_what_does_not_exist_yet(path: Any) -> None:
     made: set[str] = set()
     for step in compile_plan(load(path), load_machine("sim-2")).steps:
         needs = {getattr(step, field, "") for field in ("reservation", "allocation", "stream")} - {""}
-        if isinstance(step, (steps.SetAccess, Advise, Prefetch, AttachStream)):
+        if isinstance(step, (SetAccess, Advise, Prefetch, AttachStream)):
             needs.add(step.name)
         assert needs <= made
         made.add(step.name)
@@ -78,10 +81,10 @@ def test_a_mapping_without_a_place_follows_the_padded_one_before_it() -> None:
         "reservations": {"r": {"mappings": [{"allocation": "a.*"}]}},
     }
     program = compiled(plan, machine(granularity_recommended=2 * MIB))
-    maps = [step for step in program.steps if isinstance(step, steps.Map)]
+    maps = [step for step in program.steps if isinstance(step, Map)]
 
     assert [(one.offset, one.size) for one in maps] == [(0, 4 * MIB), (4 * MIB, 4 * MIB)]
-    assert next(s for s in program.steps if isinstance(s, steps.Reserve)).size == 8 * MIB
+    assert next(s for s in program.steps if isinstance(s, Reserve)).size == 8 * MIB
 
 
 def test_access_is_one_call_a_mapping_for_all_devices() -> None:
@@ -90,7 +93,7 @@ def test_access_is_one_call_a_mapping_for_all_devices() -> None:
         "allocations": {"a": {"size": "2MiB"}},
         "reservations": {"r": {"access": {"gpu.0": "rw", "gpu.1": "r"}, "mappings": [{"allocation": "a"}]}},
     }
-    access = [step for step in compiled(plan).steps if isinstance(step, steps.SetAccess)]
+    access = [step for step in compiled(plan).steps if isinstance(step, SetAccess)]
 
     assert [item.rights for item in access] == [((0, "rw"), (1, "r"))]
 
@@ -99,7 +102,7 @@ def test_an_alignment_reserves_room_for_an_aligned_base() -> None:
     plan = {"reservations": {"r": {"size": "4MiB", "alignment": "2MiB"}}}
     (reserve,) = compiled(plan).steps
 
-    assert isinstance(reserve, steps.Reserve)
+    assert isinstance(reserve, Reserve)
     assert (reserve.size, reserve.slack) == (4 * MIB, 2 * MIB)
 
 
@@ -114,7 +117,7 @@ def test_an_alignment_reserves_room_for_an_aligned_base() -> None:
 def test_an_alignment_that_is_no_multiple_of_the_granularity(on: Machine, alignment: int, slack: int) -> None:
     mapped = {"allocations": {"a": {"size": "2MiB"}}, "reservations": {"r": {"mappings": [{"allocation": "a"}]}}}
     mapped["reservations"]["r"]["alignment"] = alignment
-    reserve = next(step for step in compiled(mapped, on).steps if isinstance(step, steps.Reserve))
+    reserve = next(step for step in compiled(mapped, on).steps if isinstance(step, Reserve))
 
     assert (reserve.alignment, reserve.slack) == (max(alignment, 4096), slack)
 
@@ -352,7 +355,7 @@ def test_where_an_allocation_is(where: dict[str, Any], location: tuple[str, int]
     program = compiled({"allocations": {"a": {"size": "2MiB", **where}}}, machine(hip_version="10.0.0"))
     (step,) = program.steps
 
-    assert isinstance(step, steps.CreateAllocation)
+    assert isinstance(step, CreateAllocation)
     assert (step.location, step.device) == location
 
 

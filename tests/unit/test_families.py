@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import hipplan
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program.families import in_families, one_by_one, sizes_of
 from hipplan.program.lock import Locked, lock, to_yaml
 from hipplan.program.runs import runs
-from hipplan.program.steps import Reserve
 
 CHUNK = 2 << 20
 ONE_BY_ONE = {"a": 1, "r#0": 2, "r[0]": 2, "r#1": 2, "r[1]": 2, "r#2": 3, "r[2]": 3, "r#4": 3, "b#x": 1, "b#01": 1}

@@ -10,8 +10,11 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError, HeldError
 from hipplan.holders.generations import SavedBytes, file_sizes
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.machines.profiles import load_machine
-from hipplan.program import held, held_bytes, steps
+from hipplan.program import held, held_bytes
 from hipplan.program.content_steps import LoadFiles, Save
 from hipplan.program.program import Program
 from tests.descriptors import descriptors
@@ -41,7 +44,7 @@ def test_a_plan_has_the_addresses_in_a_holder_that_it_always_had() -> None:
     program = held.with_addresses(
         held.holdable(hipplan.compile({"hipplan": 1, "name": "pinned", "regions": regions}, "sim-2"))
     )
-    assert {step.name: step.address for step in program.steps if isinstance(step, steps.Reserve)} == {
+    assert {step.name: step.address for step in program.steps if isinstance(step, Reserve)} == {
         "a": 0x681800000000, "b": 0x681880000000, "c": 0x681900000000, "d": 0x681A00000000,
     }  # fmt: skip
 
@@ -49,9 +52,9 @@ def test_a_plan_has_the_addresses_in_a_holder_that_it_always_had() -> None:
 def test_each_allocation_is_mapped_completely_and_writable_by_its_own_device() -> None:
     saving = held_bytes.saving_program(kept(), load_machine("sim-2"), [(7, 5 << 20), (8, 1 << 20)])
     assert held.imported_allocations(saving) == ["a", "b"]
-    mapped = {step.allocation: step.size for step in saving.steps if isinstance(step, steps.Map)}
+    mapped = {step.allocation: step.size for step in saving.steps if isinstance(step, Map)}
     assert mapped == {"a": 4 << 20, "b": 2 << 20}
-    assert [step.rights for step in saving.steps if isinstance(step, steps.SetAccess)] == [((0, "rw"),), ((1, "rw"),)]
+    assert [step.rights for step in saving.steps if isinstance(step, SetAccess)] == [((0, "rw"),), ((1, "rw"),)]
     (save,) = saving.contents
     assert isinstance(save, Save)
     assert [(part.object, part.offset, part.size) for part in save.parts] == [
@@ -64,7 +67,7 @@ def test_each_allocation_is_mapped_completely_and_writable_by_its_own_device() -
 
 def test_bytes_are_restored_from_the_places_where_they_were_saved() -> None:
     restoring = held_bytes.restoring_program(kept(), load_machine("sim-2"), [("seven", 5 << 20), ("eight", 1 << 20)])
-    made = {step.name: step.shareable for step in restoring.steps if isinstance(step, steps.CreateAllocation)}
+    made = {step.name: step.shareable for step in restoring.steps if isinstance(step, CreateAllocation)}
     assert made == {"a": "posix_fd", "b": "posix_fd"}
     (load,) = restoring.contents
     assert isinstance(load, LoadFiles)

@@ -8,6 +8,7 @@ import pytest
 
 import hipplan
 from hipplan.holders.rows_for_c import answer
+from hipplan.kinds.mapping.live import SetAccess
 from hipplan.lowering.compiler import lowered_change
 from hipplan.lowering.lowered import lower, lowered
 from hipplan.machines.machine import Machine
@@ -16,7 +17,6 @@ from hipplan.program import held, sealing, sleeping, written
 from hipplan.program.difference import difference, from_nothing
 from hipplan.program.lock import lock
 from hipplan.program.program import Program
-from hipplan.program.steps import SetAccess
 
 BASE: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 2}}}
 

@@ -8,6 +8,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import HipplanError
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.canonical import canonical
 from hipplan.language.source import load_yaml
 from hipplan.lowering.compiler import compile_change
@@ -15,7 +16,6 @@ from hipplan.machines.machine import Machine
 from hipplan.program import open_sizes, written
 from hipplan.program.lock import lock, sizes_of
 from hipplan.program.program import Program
-from hipplan.program.steps import Reserve
 
 GIB = 2**30
 MEMORY = 64 * GIB

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.kinds.mapping.live import Map
 from hipplan.language.loader import examine
 from hipplan.lowering.compiler import compile_change
-from hipplan.program.steps import Map, Step
+from hipplan.program.steps import Step
 from hipplan.ranks.all_ranks import AllRanks, ranks_of
 
 MIB = 2**20

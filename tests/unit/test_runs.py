@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program import on_demand, sealing
 from hipplan.program.on_demand import LEAST, Repeated, repeated
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, alike, runs, written_out
 from hipplan.program.series import Parts, Series, counted, segments
-from hipplan.program.steps import CreateAllocation
 
 CHUNK = 2 << 20
 FACTS = ("makers", "slots", "owners", "rights", "numbers")

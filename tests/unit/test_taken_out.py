@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from hipplan.program.alterations import TakeOut
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map, Rights, TakeOut
 from hipplan.program.runs import MappingRun, MemoryRun, alike
-from hipplan.program.steps import CreateAllocation, Map, Rights
 from hipplan.program.taken_out import TakeOutRun, downward
 
 SIZE = 1 << 21

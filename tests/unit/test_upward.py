@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hipplan.program.steps import ImportAllocation, Map, SetAccess, Step
+from hipplan.kinds.allocation.live import ImportAllocation
+from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.program.steps import Step
 from hipplan.program.upward import upward
 
 COUNT = 12

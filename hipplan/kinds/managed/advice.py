@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import Protocol
 
 from hipplan.errors import Span
-from hipplan.program.alterations import ChangeAdvice
 from hipplan.program.checks import Check, Reading
-from hipplan.program.steps import CPU_ORDINAL
-from hipplan.units import PAGE
+from hipplan.program.steps import CPU_ORDINAL, Step, in_words, step_data
+from hipplan.units import PAGE, format_size, short_size
 
 NOWHERE = -2
 """No location: HIP's answer for a piece without preferred location, or never prefetched."""
@@ -28,6 +27,26 @@ class AdvisedPart:
     prefetched: int = NOWHERE
     accessed_by: frozenset[int] = frozenset()
     coarse_grain: int = 0
+
+
+@step_data
+class ChangeAdvice(Step):
+    """Changes the advice for a part of an existing managed buffer."""
+
+    call = "hipMemAdvise"
+    offset: int
+    size: int
+    now: tuple[str, int]
+    """The advice, and the device."""
+    before: tuple[str, int]
+    """The advice that undoes it."""
+
+    def describe(self) -> str:
+        called, device = self.now
+        return f"{called} ({in_words(device)}), {short_size(self.size)} at +{format_size(self.offset)}"
+
+    def listed(self) -> str:
+        return self.describe()
 
 
 class AboutRange(Protocol):

@@ -9,7 +9,7 @@ from hipplan.kinds.live import Buffer, Lack
 from hipplan.kinds.managed import advice
 from hipplan.kinds.managed.advice import NOWHERE, AdvisedPart
 from hipplan.program.checks import Check, Reading, check_kind
-from hipplan.program.steps import CPU_ORDINAL, Key, Step, step_data
+from hipplan.program.steps import CPU_ORDINAL, Key, Step, in_words, step_data
 from hipplan.units import format_size, short_size
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ class Advise(Step):
                 part.accessed_by -= {self.device}
 
     def describe(self) -> str:
-        whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{self.advice} ({whom}), {short_size(self.size)} at +{format_size(self.offset)}"
+        return f"{self.advice} ({in_words(self.device)}), {short_size(self.size)} at +{format_size(self.offset)}"
 
 
 @step_data
@@ -70,8 +69,7 @@ class Prefetch(Step):
         return self.stream, self.on
 
     def describe(self) -> str:
-        to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
-        return f"{short_size(self.size)} at +{format_size(self.offset)} to {to}"
+        return f"{short_size(self.size)} at +{format_size(self.offset)} to {in_words(self.device)}"
 
     def listed(self) -> str:
         return f"prefetch {self.describe()}"

@@ -7,12 +7,12 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from hipplan.files.dtypes import BY_NAME, meant_dtype
+from hipplan.kinds.mapping.plan import Access, Attached
 from hipplan.language.base import FILL, Alignment, AutoSize, Name, OfRank, PlanModel, Size, SizeOrShare, Steps, refuse
 from hipplan.language.host import is_host
 from hipplan.language.model.memory_of import MemoryOf
 from hipplan.language.model.ranks import RegionMap
 from hipplan.language.model.torch import Torch
-from hipplan.language.model.virtual import Access, Attached
 from hipplan.units import BYTES_MAX, format_size
 
 OWNER = "owner"
