@@ -23,7 +23,6 @@ from hipplan.experiment.provenance import note
 from hipplan.experiment.targets import command_path
 from hipplan.holders import names
 from hipplan.holders.attaching import held_program
-from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.loader import load
 from hipplan.layout.assembly import target
 from hipplan.processes.command import this_command
@@ -61,7 +60,7 @@ def variables(job: Job, program: Program) -> dict[str, str]:
     """What the environment of the command has: the holder, the values of the plan, and where its objects are."""
     given = {f"HIPPLAN_VAR_{name}": text_of(value) for name, value in job.variables.items()}
     objects: dict[str, str] = {}
-    addresses = {step.name: step.address for step in program.steps if isinstance(step, Reserve)}
+    addresses = {name: step.address for name, step in program.reservations.items()}
     for resource in program.resources[:OBJECTS_MAX]:
         base = addresses.get(resource.inside or resource.name)
         if base is not None:

@@ -24,7 +24,7 @@ from hipplan.language.objects import Path, bare_uuid
 from hipplan.machines.machine import Machine
 from hipplan.program import contents, steps
 from hipplan.program.addresses import addresses_for
-from hipplan.program.imported import at_address, at_any_address, import_of, no_link, ordinal_here
+from hipplan.program.imported import at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
 from hipplan.program.resources import Resource
@@ -135,8 +135,7 @@ _NOTHING_TO_HOLD = Diagnostic(
 
 def with_addresses(program: Program) -> Program:
     """The program with addresses that are likely to be free in processes that attach, chosen as `hipplan lock` does."""
-    addresses = addresses_for(program)
-    return replace(program, steps=each_as(lambda step: _with_address(step, addresses), program.steps))
+    return program.at_addresses(addresses_for(program))
 
 
 def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
@@ -146,12 +145,8 @@ def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
     """
     lanes = contents.lane_names(program)
     making = without(program.making, lambda step: step.name in lanes, ())
-    held = each_as(lambda step: _with_address(replace(step, origin=None), addresses), making)
-    return replace(program, steps=held, warnings=(), source=program.name)
-
-
-def _with_address(step: steps.Step, addresses: Mapping[str, int]) -> steps.Step:
-    return at_address(step, addresses[step.name]) if isinstance(step, Reserve) else step
+    held = each_as(lambda step: replace(step, origin=None), making)
+    return replace(program, steps=held, warnings=(), source=program.name).at_addresses(addresses)
 
 
 def exported_allocations(program: Program) -> list[str]:
@@ -247,12 +242,7 @@ def _unreachable(program: Program, here: Machine) -> Iterator[Diagnostic]:
         yield Diagnostic("HP454", f"this process does not see {holder}, which holds the memory", origin, hint=hint)
     behind = {step.name: memory[step.allocation] for step in program.mappings()}
     names = {ordinal: name for name, ordinal in program.devices.items()}
-    pairs = {
-        (who, behind[step.name].device): step
-        for step in program.steps
-        if isinstance(step, SetAccess)
-        for who, _ in step.rights
-    }
+    pairs = {(who, behind[step.name].device): step for step in program.rights.values() for who, _ in step.rights}
     for (who, source), step in pairs.items():
         if why := no_link(here, who, source):
             what = f"{names[who]} cannot be given access to '{step.name}'"

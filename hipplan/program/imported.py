@@ -21,21 +21,13 @@ from hipplan.units import PAGE, round_up
 
 def range_for(name: str, size: int, alignment: int = 0, origin: Span | None = None) -> Reserve:
     """The step that reserves a range, wherever the driver puts it."""
-    wanted = Reserve(
-        name=name, size=size, asked=size, alignment=alignment, slack=0, address=0, exact=False, origin=origin
-    )
-    return at_any_address(wanted)
+    return at_any_address(Reserve(name, origin, size, size, alignment, slack=0, address=0, exact=False))
 
 
 def at_any_address(step: Reserve) -> Reserve:
     """The same range, wherever the driver puts it."""
     slack = round_up(step.alignment, FALLBACK_GRANULARITY) if step.alignment > PAGE else 0
     return replace(step, address=0, exact=False, slack=slack)
-
-
-def at_address(step: Reserve, address: int) -> Reserve:
-    """The same range at this address, and at no other."""
-    return replace(step, address=address, exact=True, slack=0)
 
 
 def import_of(step: CreateAllocation, names: Mapping[int, str], ordinals: Mapping[int, int | None]) -> ImportAllocation:

@@ -17,7 +17,6 @@ import yaml
 from pydantic import Field, ValidationError
 
 from hipplan.errors import Diagnostic, MachineError, PlanError, Span
-from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.arch import has_arch
 from hipplan.language.base import PlanModel
 from hipplan.language.findings import in_order
@@ -139,14 +138,7 @@ class Locked:
             raise PlanError([*plan, *machine])
         if other := [*machine, *self._other_objects(program)]:
             raise MachineError(other)
-        at = self.lock.addresses
-        return program.with_steps(
-            {
-                number: replace(step, address=at[step.name], exact=True, slack=0)
-                for number, step in program.single
-                if isinstance(step, Reserve)
-            }
-        )
+        return program.at_addresses(self.lock.addresses)
 
     def notice(self, program: Program, profile: Machine | None) -> str:
         """A notice of what a rehearsal did not compare; empty if this is no rehearsal."""

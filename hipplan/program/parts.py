@@ -23,7 +23,7 @@ from hipplan.language.objects import ResolvedRegion, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import Difference
-from hipplan.program.imported import at_address, mapping_steps, no_link, range_for
+from hipplan.program.imported import mapping_steps, no_link, range_for
 from hipplan.program.on_demand import Repeated
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
@@ -183,13 +183,16 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
     beside = adding.check_sums(offers)
     if adding.errors:
         raise MachineError(adding.errors)
-    made = [_placed(step, places) for step in (*program.steps, *adding.steps)]
-    first = [step for step in made if isinstance(step, Reserve) and step.name in places]
-    taken = {step.name for step in first}
-    rest = (step for step in made if not (isinstance(step, Reserve) and step.name in taken))
+    first: list[steps.Step] = []  # before anything else can take those addresses
+    rest: list[steps.Step] = []
+    for step in (*program.steps, *adding.steps):
+        if isinstance(step, Reserve) and step.name in places:
+            first.append(replace(step.at_address(places[step.name]), alignment=0))
+        else:
+            rest.append(step)
     return replace(
         program,
-        steps=(*first, *rest),  # first, before anything else can take those addresses
+        steps=(*first, *rest),
         devices={**program.devices, **adding.devices},
         selectors={**program.selectors, **dict.fromkeys(adding.devices, "of another rank")},
         regions={**program.regions, **adding.regions},
@@ -200,23 +203,10 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
 
 def moved(change: Difference, places: Mapping[str, int]) -> Difference:
     """The same change with these addresses for objects with symmetric addresses."""
-
-    def at(step: steps.Step) -> steps.Step:
-        if not isinstance(step, Reserve) or step.name not in places:
-            return step
-        return replace(step, address=places[step.name])
-
-    def of(program: Program) -> Program:
-        return replace(program, steps=tuple(map(at, program.steps)))
-
-    opened = None if change.opened is None else of(change.opened)
-    return replace(change, new=of(change.new), opened=opened, additions=tuple(map(at, change.additions)))
-
-
-def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
-    if not isinstance(step, Reserve) or step.name not in places:
-        return step
-    return replace(at_address(step, places[step.name]), alignment=0)
+    new, opened = change.new.at_addresses(places), change.opened and change.opened.at_addresses(places)
+    ranges = new.reservations
+    additions = tuple(ranges[step.name] if step.makes == "reservation" else step for step in change.additions)
+    return replace(change, new=new, opened=opened, additions=additions)
 
 
 def _without_parts(program: Program) -> Program:

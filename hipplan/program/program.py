@@ -164,6 +164,12 @@ class Program(InNotebooks):
         """The program with other steps at these numbers."""
         return replace(self, steps=Series(self.steps).with_changed(dict(other)))
 
+    def at_addresses(self, addresses: Mapping[str, int]) -> Program:
+        """The program with each of these ranges at its address, and at no other."""
+        there = (name for name in addresses if name in self.reservations)
+        placed = {self.numbers[name, False]: self.reservations[name].at_address(addresses[name]) for name in there}
+        return self.with_steps(placed)
+
     def in_region(self, name: str) -> Resource | None:
         """A region that is awake or one of its tensors, as of `resources`; its cost does not depend on other objects.
         None: it is neither."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.program.checks import Check, Reading
@@ -33,6 +34,10 @@ class Reserve(Step):
         if self.alignment:
             rest = reading.address_of(self.name) % self.alignment
             yield Check(self.name, f"address modulo {self.alignment}", "0", str(rest))
+
+    def at_address(self, address: int) -> Reserve:
+        """The same range at this address, and at no other."""
+        return replace(self, address=address, exact=True, slack=0)
 
     def not_had(self, why: str, placed_at: int) -> ApplyError:
         """HP404: the address cannot be had that it requires. placed_at: where the driver put it."""
