@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from hipplan.errors import ApplyError, GroupInDoubt
-from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
-from hipplan.kinds.reservation.live import Reserve
+from hipplan.kinds.allocation.live import ImportAllocation
 from hipplan.layout.signals_wait import signals_wait
 from hipplan.program.difference import Difference
 from hipplan.program.steps import Step
@@ -52,10 +51,10 @@ def in_order(
     which begins with memory of other ranks; the third of four is that memory."""
     imports = [step for step in steps if isinstance(step, ImportAllocation) and step.rank >= 0]
     own = steps.index(imports[0]) if imports else len(steps)
-    placed = [isinstance(step, Reserve) and step.name in ranks.to_place for step in steps]
+    placed = [step.makes == "reservation" and step.name in ranks.to_place for step in steps]
     agreed = sum(placed)
     assert all(placed[:agreed]), "ranges that all ranks place come first, before anything takes their addresses"
-    late = [step.name for step in steps[own:] if isinstance(step, CreateAllocation)]
+    late = [step.name for step in steps[own:] if step.owns_memory]
     assert not late, f"other ranks may ask for {late[0]}, which is made after their memory is mapped"
     return steps[:agreed], steps[agreed:own], imports, steps[own:]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from hipplan.errors import MachineError
-from hipplan.kinds.allocation.live import CopyBytes, CreateAllocation
+from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import ChangeAccess, Map, SetAccess
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.lowering.openings import with_rights_kept
@@ -151,8 +151,8 @@ def _in_pieces(change: Difference, new: Program, before: Program) -> Difference:
     made = replace(
         made, contents=change.contents, saves=change.saves, retain=change.retain, keeps_views=change.keeps_views
     )
-    if carried := {step.name for step in change.carries if isinstance(step, CopyBytes)}:
-        made = replace(made, carries=tuple(carries_of(made, named(before, carried))))
+    if change.carried:
+        made = replace(made, carries=tuple(carries_of(made, named(before, change.carried))))
     return made if opened is new else sealed_after(made, _with_rights_of(made.new, change.new))
 
 

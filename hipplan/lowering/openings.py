@@ -79,7 +79,7 @@ def opened_by(change: Change) -> dict[Map, Rights]:
     if not links or machine is None:
         return {}
     devices, rights = change.old.owners, rights_of(change.old.steps)
-    maps = [step for step in change.old.steps if isinstance(step, Map)]
+    maps = [*change.old.mappings()]
     memory = {devices[step.name] for step in maps}
     reached = links if UNSEEN in memory else links.keys() & memory
     linked = {device for peer in reached for device in _linked_to(peer, machine)}
@@ -90,7 +90,7 @@ def opened_by(change: Change) -> dict[Map, Rights]:
 def rights_to_read_back(change: Change) -> Program:
     """A program whose steps are the rights on the mappings that the links of a change may have opened."""
     opened = opened_by(change)
-    given = {step.name: step for step in change.old.steps if isinstance(step, SetAccess)}
+    given = change.old.rights
     devices = dict(change.old.devices)
     for widened in opened.values():
         devices |= {f"device {who}": who for who, _ in widened if who not in devices.values()}

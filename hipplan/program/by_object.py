@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
-from hipplan.kinds.mapping.live import Rights, SetAccess
+from hipplan.kinds.mapping.live import SetAccess
 from hipplan.program import steps
 from hipplan.program.steps import Key
 
@@ -16,9 +16,8 @@ class StepsByObject:
     def __init__(self, some_steps: Iterable[steps.Step]) -> None:
         self.made: dict[Key, steps.Step] = {}
         self.of: dict[str, Key] = {}
-        self.rights: dict[str, Rights] = {}
-        self.together: set[str] = set()
-        """Mappings that get their rights in one call for the whole range."""
+        self.rights: dict[str, SetAccess] = {}
+        """Mapping -> the step that gives it its rights."""
         self.more: dict[str, list[steps.Step]] = {}
         """Object -> the steps about it that make nothing."""
         self.fixed: dict[str, list[steps.Step]] = {}
@@ -29,9 +28,7 @@ class StepsByObject:
                 self.made[key] = step
                 self.of[step.name] = key
             elif isinstance(step, SetAccess):
-                self.rights[step.name] = step.rights
-                if step.together:
-                    self.together.add(step.name)
+                self.rights[step.name] = step
             else:
                 self.more.setdefault(step.name, []).append(step)
                 if step.is_fixed:

@@ -159,14 +159,12 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
 
     was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
     """
-    rights = {step.name: step.rights for step in was if isinstance(step, SetAccess)}
+    given = {step.name: step for step in was if isinstance(step, SetAccess)}
     gone = tuple(step for step in was if step.makes)
     # From the end, as in _Comparison.
     mapped = sorted((s for s in gone if isinstance(s, Map)), key=attrgetter("offset"), reverse=True)
-    taken_out = [
-        TakeOut(step.name, step.origin, step.reservation, step.allocation, rights.get(step.name, ())) for step in mapped
-    ]
-    mapped_again = [step for step in now if isinstance(step, (Map, SetAccess))]
+    taken_out = [step.taken_out(given.get(step.name)) for step in mapped]
+    mapped_again = [step for step in now if step.of_mapping]
     return Difference(
         old=old,
         new=new,
@@ -320,8 +318,7 @@ class _Comparison:
         return [*chain.from_iterable(by_range.values())]
 
     def _taken_out(self, step: Map) -> TakeOut:
-        rights, together = self.before.rights.get(step.name, ()), step.name in self.before.together
-        return TakeOut(step.name, step.origin, step.reservation, step.allocation, rights, together)
+        return step.taken_out(self.before.rights.get(step.name))
 
     def _additions(self, waiting: set[str]) -> tuple[Series[steps.Step], list[steps.Step]]:
         """The steps for new objects: those that can run first, and mappings for a place that is still taken."""
@@ -352,10 +349,11 @@ class _Comparison:
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """The steps that change access and advice of an object that stays."""
         step, was = self.after.made[key], self.before.made[key]
-        now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
-        if dict(now) != dict(before):
-            together = step.name in self.after.together
-            yield ChangeAccess(step.name, step.origin, *_now_and_before(now, before), together)
+        now, before = self.after.rights.get(step.name), self.before.rights.get(was.name)
+        rights, had = now.rights if now else (), before.rights if before else ()
+        if dict(rights) != dict(had):
+            together = now is not None and now.together
+            yield ChangeAccess(step.name, step.origin, *_now_and_before(rights, had), together)
         yield from step.altered(self.before.more.get(was.name, ()), self.after.more.get(step.name, ()))
 
     def _prefetches(self) -> list[steps.Step]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hipplan.kinds.allocation.live import CreateAllocation
-from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.mapping.live import Map
 from hipplan.kinds.reservation.live import ReserveBeside
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
@@ -56,7 +56,7 @@ def grown(
     if not placed:
         raise refuse(f"'{name}' has no mapping that could grow", hint="add a mapping to the plan, then update()")
     last = placed[-1]
-    create = next((s for s in program.steps if s.name == last.step.allocation), None)
+    create = program.makers[last.step.allocation]
     if not isinstance(create, CreateAllocation):
         raise refuse(f"'{last.step.allocation}' is imported: it cannot be extended")
     require_unsealed(program, last.step.name)
@@ -160,8 +160,8 @@ def _with_pieces(
     pieces: list[tuple[str, int, int]],
 ) -> Program:
     """The program with a new allocation and mapping for each of `pieces`: (reservation, offset, bytes)."""
-    names = {step.name for step in program.steps}
-    access = next((s for s in program.steps if type(s) is SetAccess and s.name == last.step.name), None)
+    names = {*program.makers}
+    access = program.rights.get(last.step.name)
     for reservation, offset, size in pieces:
         memory, mapping = _free(f"{name}#{{}}", names), _free(f"{name}[{{}}]", names)
         names |= {memory, mapping}

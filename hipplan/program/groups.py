@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from itertools import chain, compress
 from typing import TypeAlias
 
-from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.mapping.live import Map
 from hipplan.program import steps
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, MemoryRun, Run
@@ -87,7 +87,7 @@ def about_memory(candidates: Iterable[steps.Step], memory: Container[str]) -> Ca
     mapped = {step.name for step in candidates if isinstance(step, Map) and step.allocation in memory}
 
     def is_about(step: steps.Step) -> bool:
-        if isinstance(step, (Map, SetAccess)):
+        if step.of_mapping:
             return step.name in mapped
         return step.makes == "allocation" and step.name in memory
 

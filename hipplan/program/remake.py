@@ -121,7 +121,7 @@ def _steps_of(program: Program, memory: Set[str]) -> Iterator[steps.Step]:
         return
     mapped = {step.name for step in program.mappings() if step.allocation in memory}
     for step in program.steps:
-        if step.name in (memory if step.makes == "allocation" else mapped if isinstance(step, _OF_MAPPINGS) else ()):
+        if step.name in (memory if step.makes == "allocation" else mapped if step.of_mapping else ()):
             yield step
 
 
@@ -141,7 +141,6 @@ def _mapped_again(program: Program, mapping: str) -> Iterator[steps.Step]:
 
 
 _RANGES = ("region", "reservation")
-_OF_MAPPINGS = (Map, SetAccess)
 
 
 def _require(program: Program, name: str, *kinds: str) -> str:

@@ -164,7 +164,7 @@ class MappingRun(Run):
         """Where in the range a chunk is mapped, in bytes."""
         return self.offset + (chunk - self.chunks.start) * self.size
 
-    def made(self, chunk: int) -> Step:
+    def made(self, chunk: int) -> Map:
         offset = self.offset_of(chunk)
         memory, name = memory_of(self.region, chunk), mapping_of(self.region, chunk)
         return Map(name, self.origin, self.region, memory, offset, self.size, self.size)

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any
 
 from hipplan.errors import ApplyError
-from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
-from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.mapping.live import Map
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alike_backups import (
@@ -243,12 +243,12 @@ def _changed(name: str) -> ApplyError:
 
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
     """Allocation -> all steps about it."""
-    memory = {step.name: step.allocation for step in program.steps if isinstance(step, Map)}
+    memory = {step.name: step.allocation for step in program.mappings()}
     steps_by_name: dict[str, list[steps.Step]] = {}
     for step in program.steps:
-        if isinstance(step, (CreateAllocation, ImportAllocation)):
+        if step.makes == "allocation":
             steps_by_name.setdefault(step.name, []).append(replace(step, origin=None))
-        elif isinstance(step, (Map, SetAccess)):
+        elif step.of_mapping:
             steps_by_name.setdefault(memory[step.name], []).append(replace(step, origin=None))
     return {name: tuple(about) for name, about in steps_by_name.items()}
 
@@ -391,5 +391,5 @@ def _woken(program: Program, memory: Iterable[Group]) -> Program:
             if isinstance(part, Run):
                 made.extend(part if part.of_memory == is_memory else [])
             else:
-                made.extend([step for step in part if isinstance(step, CreateAllocation) == is_memory])
+                made.extend([step for step in part if step.owns_memory == is_memory])
     return replace(program, steps=Series.joined((program.steps, made.series())), sleeping=asleep)

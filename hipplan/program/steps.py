@@ -69,6 +69,8 @@ class Step:
     """For a step about an object: whether the object has to be made again where this step differs."""
     awaits_stream: ClassVar[bool] = False
     """Whether it does nothing but wait for work in a stream."""
+    of_mapping: ClassVar[bool] = False
+    """Whether it maps memory, or gives rights on a mapping."""
     takes_out: ClassVar[bool] = False
     """Whether it unmaps a mapping of the old layout."""
     is_repeated: ClassVar[bool] = False

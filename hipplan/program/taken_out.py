@@ -42,9 +42,7 @@ class TakeOutRun(AlikeSteps):
 
 
 def _of_chunk(mapped: MappingRun, chunk: int) -> TakeOut:
-    step = mapped.made(chunk)
-    assert isinstance(step, Map)
-    return TakeOut(step.name, step.origin, step.reservation, step.allocation, mapped.access(chunk).rights)
+    return mapped.made(chunk).taken_out(mapped.access(chunk))
 
 
 def downward(mappings: Sequence[Map | MappingRun], take_out: Callable[[Map], TakeOut]) -> Series[Step]:

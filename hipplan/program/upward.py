@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from operator import attrgetter
 
-from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.kinds.mapping.live import Map
 from hipplan.program.steps import Step
 
 
@@ -30,7 +30,7 @@ def upward(made: Iterable[Step], ranges: Container[object]) -> list[Step]:
             out.append(memory.pop(name))
 
     for step in made:
-        if isinstance(step, (Map, SetAccess)):
+        if step.of_mapping:
             while step.name in mappings:
                 mapping = waiting[mappings[step.name].reservation].pop()
                 add_memory(mapping.allocation)

@@ -18,6 +18,7 @@ Rights = tuple[tuple[int, str], ...]
 class Map(Step):
     call = "hipMemMap"
     makes = "mapping"
+    of_mapping = True
     reservation: str
     allocation: str
     offset: int
@@ -34,6 +35,11 @@ class Map(Step):
 
     def describe(self) -> str:
         return f"{short_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
+
+    def taken_out(self, given: SetAccess | None) -> TakeOut:
+        """The step that unmaps it to map something else in its place. given: what gives it its rights."""
+        rights, together = ((), False) if given is None else (given.rights, given.together)
+        return TakeOut(self.name, self.origin, self.reservation, self.allocation, rights, together)
 
     def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
         address, base, size = islice(values, 3)
@@ -60,6 +66,7 @@ class TakeOut(Step):
 @step_data
 class SetAccess(Step):
     call = "hipMemSetAccess"
+    of_mapping = True
     rights: Rights
     """The devices that get access to the whole mapping, and what they may do."""
     together: bool = False
