@@ -77,7 +77,7 @@ class LoadedPlan:
     @property
     def files(self) -> frozenset[str]:
         """Paths of all files that it uses: the included plans, the files of contents and of buffers."""
-        contents = [content.spec.file for content in self.objects.contents]
+        contents = [content.file for content in self.objects.contents.values()]
         contents += [getattr(buffer.spec, "file", None) for buffer in self.objects.buffers.values()]
         folder = PurePath(self.source_name).parent
         return self._document.files.union(str(folder / file) for file in contents if file is not None)

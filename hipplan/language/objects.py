@@ -181,15 +181,6 @@ class ResolvedRegion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedContent:
-    """What one buffer, region, tensor or mapping holds."""
-
-    name: str
-    spec: Content
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
 class Objects:
     """Everything a plan makes, by concrete name, in the order written."""
 
@@ -200,7 +191,7 @@ class Objects:
     streams: dict[str, ResolvedStream]
     buffers: dict[str, ResolvedBuffer]
     regions: dict[str, ResolvedRegion]
-    contents: tuple[ResolvedContent, ...] = ()
+    contents: dict[str, Content] = field(default_factory=dict)
     mapped_by_others: dict[str, ResolvedRegion] = field(default_factory=dict)
     """Regions with `map:`, made by any rank, with the devices of this rank."""
 
@@ -257,9 +248,9 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
         streams,
         buffers,
         regions,
-        tuple(
-            content
-            for content in objects.contents
-            if good(content.path) and filled.issuperset({content.name, content.spec.copy_of or content.name})
-        ),
+        {
+            name: content
+            for name, content in objects.contents.items()
+            if good(("contents", name)) and filled.issuperset({name, content.copy_of or name})
+        },
     )

@@ -163,12 +163,13 @@ def lower(
     pending: list[tuple[str, tuple[Taken, ...]]] = []
     names: set[str] = set()
     shared: set[str] = set()
-    for content in plan.objects.contents:
-        if not memory.by_name.keys() >= {content.name, content.spec.copy_of or content.name}:
+    for name, spec in plan.objects.contents.items():
+        if not memory.by_name.keys() >= {name, spec.copy_of or name}:
             continue  # a tensor of this region does not fit, which HP212 reports
-        name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
+        place = ("contents", name)
+        span = plan.span(*place, key=True)
         pieces = sum(memory.pieces(side) - 1 for side in (name, spec.copy_of) if side)
-        budget.take("pieces", pieces, f"what '{name}' holds", partial(plan.span, *content.path, key=True))
+        budget.take("pieces", pieces, f"what '{name}' holds", partial(plan.span, *place, key=True))
         try:
             if spec.file is not None:
                 if pending and _meets(memory.by_name[name], names, shared):
@@ -177,7 +178,7 @@ def lower(
                 names.add(name)
                 shared.add(_shared(memory.by_name[name]))
                 path = str(PurePath(plan.source_name).parent / spec.file)
-                pending.append((name, load(memory, name, spec, path, plan.span(*content.path, "file"))))
+                pending.append((name, load(memory, name, spec, path, plan.span(*place, "file"))))
                 continue
             if pending:
                 steps.append(together(pending))

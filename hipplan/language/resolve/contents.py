@@ -9,7 +9,7 @@ from hipplan.files.values import encode
 from hipplan.language.host import HOST
 from hipplan.language.model import Content
 from hipplan.language.model.plan import Plan
-from hipplan.language.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
+from hipplan.language.objects import Path, ResolvedBuffer, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
 from hipplan.units import full_size
 
@@ -23,10 +23,10 @@ def resolve_contents(
     regions: dict[str, ResolvedRegion],
     reservations: dict[str, ResolvedReservation],
     names: Names,
-) -> tuple[ResolvedContent, ...]:
+) -> dict[str, Content]:
     """The contents, in the order written."""
     if not plan.contents:
-        return ()
+        return {}
     access = {mapping.name: mapping.access for reservation in reservations.values() for mapping in reservation.mappings}
     anywhere = {name: _anywhere(region) for name, region in regions.items()}
     access |= anywhere
@@ -45,7 +45,7 @@ def resolve_contents(
     whole |= {name: region.path for name, region in regions.items()}
     # An object with errors may have wrong rights, so these are not checked.
     access = {name: rights for name, rights in access.items() if whole[name] not in names.wrong}
-    out = []
+    out: dict[str, Content] = {}
     for name, spec in plan.contents.items():
         path: Path = ("contents", name)
         if name not in dtypes and any(names.is_elsewhere(noun, name.partition("[")[0]) for noun in _HAVE_BYTES):
@@ -69,8 +69,8 @@ def resolve_contents(
         if buffer is not None and getattr(buffer.spec, "read_only", False):
             why = "its file is registered for reading only"
             names.report("HP213", f"'{name}' cannot be written", path, key=True, why=why, hint="remove read_only")
-        out.append(ResolvedContent(name, spec, path))
-    return tuple(out)
+        out[name] = spec
+    return out
 
 
 def _anywhere(region: ResolvedRegion) -> dict[str, str]:

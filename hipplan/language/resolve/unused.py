@@ -84,8 +84,8 @@ def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str
 def _filled(objects: Objects) -> Iterator[str]:
     """Regions and reservations that contents write, or whose memory is imported: its maker has filled it."""
     tensors = {f"{name}.{short}": name for name, region in objects.regions.items() for short in region.spec.tensors}
-    for content in objects.contents:
-        yield tensors.get(content.name, content.name.partition("[")[0])
+    for name in objects.contents:
+        yield tensors.get(name, name.partition("[")[0])
     for name, reservation in objects.reservations.items():
         if any(objects.allocations[mapping.allocation].spec.bind is not None for mapping in reservation.mappings):
             yield name
