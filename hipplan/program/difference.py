@@ -185,7 +185,7 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
     there = {name: step for name, step in old.reservations.items() if name not in renewed}
     stay: dict[int, Reserve] = {}
     for place, step in new.single:
-        was = there.get(step.name) if isinstance(step, Reserve) else None
+        was = there.get(step.name)
         if was is None or not isinstance(step, Reserve) or step.size > was.size:
             continue
         asked = step.asked if step.size == was.size else was.size

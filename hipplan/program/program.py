@@ -166,8 +166,11 @@ class Program(InNotebooks):
 
     def at_addresses(self, addresses: Mapping[str, int]) -> Program:
         """The program with each of these ranges at its address, and at no other."""
-        there = (name for name in addresses if name in self.reservations)
-        placed = {self.numbers[name, False]: self.reservations[name].at_address(addresses[name]) for name in there}
+        placed = {
+            number: step.at_address(addresses[step.name])
+            for number, step in self.single
+            if isinstance(step, Reserve) and step.name in addresses
+        }
         return self.with_steps(placed)
 
     def in_region(self, name: str) -> Resource | None:

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from hipplan.kinds.mapping.live import ChangeAccess, Map, SetAccess, rights_of
+from hipplan.kinds.mapping.live import ChangeAccess, SetAccess, rights_of
 from hipplan.program import steps
 from hipplan.program.change import Change
 from hipplan.program.content_steps import ContentStep, where_written
@@ -163,18 +163,18 @@ def with_access(program: Program, access: Mapping[str, Access], **fields: Any) -
         now = ((step, rights[step.name]) for step in there)
         others = [SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
         return program.regiven(others, **fields)
-    had = {step.name for step in program.steps if isinstance(step, SetAccess)}
+    had = program.rights
 
     def changed(step: steps.Step) -> Iterator[steps.Step]:
         now = rights.get(step.name)
-        if now is None or not isinstance(step, (Map, SetAccess)):
+        if now is None or not step.of_mapping:
             yield step
-        elif isinstance(step, Map):
+        elif step.makes:
             yield step
             if now and step.name not in had:
                 yield SetAccess(name=step.name, rights=now, origin=step.origin)
         elif now:
-            yield step if step.rights == now else replace(step, rights=now)
+            yield replace(had[step.name], rights=now)
 
     made = tuple(changed_step for step in program.steps for changed_step in changed(step))
     return replace(program, steps=made, **fields)

@@ -316,7 +316,7 @@ class _Places:
 
     def of_run(self, run: MemoryRun) -> AlikeBackups:
         """Bytes for all chunks of a run."""
-        few = [step for step, _ in run.alike() if isinstance(step, CreateAllocation)]
+        few = run.kinds[: len(run.chunks)]
         first = tuple(self.take(kind.device, kind.size) for kind in few)
         in_turn = Counter(kind.device for kind in few)
         for kind, (_, many) in zip(few, run.alike(), strict=True):
