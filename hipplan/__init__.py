@@ -121,7 +121,7 @@ forks.no_child_waits_for_threads_of_its_parent()
 
 
 def __dir__() -> list[str]:
-    """For completion, and Python's "did you mean": a name is in globals() only after its first use."""
+    """Lists the names for completion, and Python's "did you mean": a name is in globals() only after its first use."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 

@@ -155,6 +155,31 @@ def test_a_function_fits_a_screen() -> None:
     refuse(long, "over 60 lines")
 
 
+def test_variables_are_named_for_what_they_are() -> None:
+    said_of_all = {"one", "found", "told", "way", "it"}
+    offenders = (
+        f"{place(path)}:{node.lineno}: {name}"
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        if (name := node.arg if isinstance(node, ast.arg) else node.id) in said_of_all
+    )
+    refuse(offenders, "a variable says what it is")
+
+
+def test_docstrings_of_functions_and_classes_are_sentences() -> None:
+    """Those that begin so have no subject; a note on an attribute may."""
+    no_subject = {"Of", "As", "Those", "That", "With", "For", "By", "From"}
+    offenders = (
+        f"{place(path)}:{node.lineno}: {text.splitlines()[0]}"
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        if (text := ast.get_docstring(node) or "").partition(" ")[0] in no_subject
+    )
+    refuse(offenders, "a docstring is a sentence with a subject or a verb")
+
+
 def test_json_is_as_the_standard_has_it() -> None:
     offenders = (
         place(path)

@@ -33,9 +33,9 @@ def _grows(bench: Bench) -> Seen:
             grown = time.perf_counter()
             layout.shrink("r", by=CHUNK)
             hand_began = time.perf_counter()
-            one = _chunk(bench.driver, base + size)
+            chunk = _chunk(bench.driver, base + size)
             hand_grown = time.perf_counter()
-            one.close()
+            chunk.close()
             if number:  # the first ones warm up
                 took["by hipplan"].append((grown - began) * 1e6)
                 took["by hand"].append((hand_grown - hand_began) * 1e6)

@@ -103,8 +103,8 @@ def _by_place(document: Document) -> dict[tuple[str, str], dict[str, Any]]:
 def _is_alike(key: str, left: Any, right: Any) -> bool:
     if left is None or right is None or not key.endswith((", us", ", ms", ", GB/s")):
         return bool(left == right)
-    one, other = (float(value[0] if isinstance(value, list) else value) for value in (left, right))
-    return max(one, other) < _NO_RATIO * max(min(one, other), 1e-9)
+    first, other = (float(value[0] if isinstance(value, list) else value) for value in (left, right))
+    return max(first, other) < _NO_RATIO * max(min(first, other), 1e-9)
 
 
 def _shown(seen: dict[str, Any], key: str) -> str:

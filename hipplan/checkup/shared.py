@@ -99,7 +99,7 @@ def _declared(_: Release) -> Seen:
 
 
 def _declared_import(release: Release, *, by_value: bool) -> Seen:
-    """From 7.1 on AMD's library takes the descriptor; before, a pointer to it, and it follows any number as one."""
+    """AMD's library takes the descriptor from 7.1 on; before, a pointer to it, and it follows any number as one."""
     if release.kind != "amd":
         return {}
     if by_value == (release.version >= (7, 1)):

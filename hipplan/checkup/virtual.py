@@ -35,8 +35,8 @@ def _hints(bench: Bench) -> Seen:
             pass
         with bench.driver.reservation(size, wanted) as again:
             seen[f"{size // MIB} MiB"] = "taken" if again == wanted else "elsewhere"
-    with bench.driver.reservation(256 * MIB) as held, bench.driver.reservation(256 * MIB, held) as other:
-        seen["of a range in use"] = "elsewhere" if other != held else "taken"
+    with bench.driver.reservation(256 * MIB) as first, bench.driver.reservation(256 * MIB, first) as other:
+        seen["of a range in use"] = "elsewhere" if other != first else "taken"
     return seen
 
 
@@ -93,14 +93,14 @@ def _seam(bench: Bench) -> Seen:
     """A copy over the seam of two mappings: in one range, and of two ranges that lie next to each other."""
     driver, seen = bench.driver, Seen()
     with ExitStack() as alive:
-        one = alive.enter_context(driver.reservation(64 * MIB))
-        other = alive.enter_context(driver.reservation(64 * MIB, one + 64 * MIB))
-        for place in (one, one + SIZE, one + 64 * MIB - SIZE, other):
+        first = alive.enter_context(driver.reservation(64 * MIB))
+        other = alive.enter_context(driver.reservation(64 * MIB, first + 64 * MIB))
+        for place in (first, first + SIZE, first + 64 * MIB - SIZE, other):
             handle = alive.enter_context(driver.allocation(SIZE, properties()))
             alive.enter_context(driver.mapping(place, SIZE, handle))
             driver.must_grant(place, SIZE, 0)
-        seen["in one range"] = driver.write(one + SIZE - 4, b"12345678")
-        adjacent = other == one + 64 * MIB
+        seen["in one range"] = driver.write(first + SIZE - 4, b"12345678")
+        adjacent = other == first + 64 * MIB
         seen["of two ranges"] = driver.write(other - 4, b"12345678") if adjacent else "ranges are apart"
     return seen
 

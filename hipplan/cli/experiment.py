@@ -222,7 +222,7 @@ def _outcome(line: Line) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """For people."""
+    """Writes a duration for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -66,7 +66,7 @@ class Interrupts:
         os.close(self._write)
 
     def end_with(self, code: int) -> None:
-        """From now on, also after the exit from here, a signal ends the command at once with this exit code: what the
+        """A signal ends the command at once from now on, also after the exit from here, with this exit code: what the
         command was asked for is done."""
         for number in self._previous:
             signal.signal(number, lambda *_: os._exit(code))

@@ -57,7 +57,7 @@ def run(given: Namespace) -> int:
     program = compile_plan(plan, machine_of(given), sizes=sizes_of(checked))
     show_warnings(program.warnings, given)
     if checked is not None:
-        checked.hold(program)
+        checked.placed(program)
         if not given.quiet:
             print(printable(f"{given.check} is up to date"))
         return ExitCode.OK

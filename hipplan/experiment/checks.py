@@ -68,7 +68,7 @@ def _on_machine(document: Document, plan: LoadedPlan, profile: Machine | None) -
         lock = None if locked is None else Locked(document.folder / locked)
         program = compile_plan(plan, profile, sizes=sizes_of(lock))
         if lock is not None:
-            lock.hold(program, profile)
+            lock.placed(program, profile)
         if document.experiment.run is not None:
             require_attachable(held.holdable(program))
     except (MachineError, PlanError) as error:

@@ -54,7 +54,7 @@ def compare(a: Sequence[Line], b: Sequence[Line]) -> Comparison:
     in_a, in_b = ({(s.cell.key, s.metric): s for s in samples_of(lines)} for lines in (a, b))
     moved = [_moved(in_a[key], in_b[key]) for key in in_a if key in in_b]
     only_a, only_b = (
-        [_named(one[key]) for key in one if key not in other] for one, other in ((in_a, in_b), (in_b, in_a))
+        [_named(these[key]) for key in these if key not in other] for these, other in ((in_a, in_b), (in_b, in_a))
     )
     return Comparison(_differences(a, b), moved, only_a, only_b)
 

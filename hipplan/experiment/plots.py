@@ -78,7 +78,7 @@ def _of_pairs(what: str, pairs: Sequence[tuple[str, str, Sample]]) -> Iterator[t
 
 
 def _with_pair(source: str, to: str, sample: Sample) -> Sample:
-    """With the pair as a value of an axis without a name, which no axis of an experiment is."""
+    """Returns the sample with the pair as a value of an axis without a name, which no axis of an experiment is."""
     return replace(sample, cell=replace(sample.cell, vary={**sample.cell.vary, "": f"{source} > {to}"}))
 
 

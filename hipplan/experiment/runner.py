@@ -117,7 +117,7 @@ class Runner:
                 raise _changed(results, f"the plan has changed since: {self.document.plan}")
 
     def _seed(self, lines: Sequence[Line]) -> int:
-        """That of the file, of the results, or a new one."""
+        """Returns the seed of the file, of the results, or a new one."""
         if self.document.experiment.seed is not None:
             return self.document.experiment.seed
         known = [line["experiment"].get("seed") for line in lines]

@@ -25,7 +25,7 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
 
 
 def as_csv(samples: Sequence[Sample]) -> str:
-    """With a line of names; a missing interval is empty."""
+    """Writes samples below a line of names; a missing interval is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [*_axes(samples), *_FIGURES], lineterminator="\n")
     writer.writeheader()

@@ -17,8 +17,8 @@ _LARGEST_BYTES = 1 << 26
 
 def stamped(text: str, after: str) -> str:
     """The text with its digest behind the first place where `after` stands, which must be in a comment."""
-    before, found, rest = text.partition(after)
-    return f"{before}{found} (digest {_digest(text)}){rest}"
+    before, until, rest = text.partition(after)
+    return f"{before}{until} (digest {_digest(text)}){rest}"
 
 
 def require_unedited(path: str, what: str) -> None:

@@ -44,7 +44,7 @@ class Attachment:
         self._detached = False
 
     def lost(self) -> str:
-        """For Layout.lost: replaced, closed or ended; empty while the holder keeps the same memory."""
+        """Returns what Layout.lost returns: replaced, closed or ended; empty while the holder keeps the same memory."""
         if self._detached:
             return ""
         packet = self._connection.last_packet()

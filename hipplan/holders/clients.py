@@ -81,7 +81,7 @@ class Client(Caller):
         self.next_sign = time.monotonic() + min(max(self.request.timeout_s / 4, _SIGN_MIN_S), _SIGN_MAX_S)
 
     def status(self) -> dict[str, Any]:
-        """For `ps`."""
+        """Returns what `ps` shows of it."""
         number = self.generation.number if self.generation is not None else 0
         return {
             "pid": self.pid,

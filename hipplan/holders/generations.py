@@ -89,7 +89,7 @@ class SavedBytes:
                 thread.join()
 
     def status(self) -> Message:
-        """For `ps`."""
+        """Returns what `ps` shows."""
         return {"kept": self.place, "bytes": self.size}
 
 
@@ -146,7 +146,7 @@ class Generation:
         return rows_for_c.answer(holder, self.description, access, sees)
 
     def status(self) -> Message:
-        """For `ps`."""
+        """Returns what `ps` shows."""
         keys = ("plan", "digest", "machine", "runtime", "bytes", "writable")
         return {"generation": self.number, "since": self.since, **{key: self.description[key] for key in keys}}
 

@@ -168,7 +168,7 @@ class Holder:
         return self._fillers.state or ("ready" if self._generations.backup is None else "asleep")
 
     def status(self) -> Message:
-        """For `ps`."""
+        """Returns what `ps` shows."""
         return {
             "name": self._name.name,
             "pid": os.getpid(),

@@ -144,7 +144,7 @@ def _object(resource: Resource, program: Program, slots: Slots, family: Family) 
     first = next(iter(places_of(resource, program, family).values()), None)
     is_writable = first is not None and not first.read_only
     ordinal = steps.UNSEEN
-    if len(resource.held_by) < 2:
+    if len(resource.bytes_by_device) < 2:
         ordinal = steps.CPU_ORDINAL if is_host(resource.device) else program.devices.get(resource.device, steps.UNSEEN)
     size = resource.size
     return resource.name, resource.kind, slots[range_], offset, size, dtype, shape, ordinal, int(is_writable)

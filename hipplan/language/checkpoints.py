@@ -171,9 +171,9 @@ def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -
     yield "    each: gpu"
     yield "    device: $(each)"
     yield "    tensors:"
-    for one in stored:
-        shape = ", ".join(map(str, one.shape))
-        yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note_on(one, ranks)}"
+    for tensor in stored:
+        shape = ", ".join(map(str, tensor.shape))
+        yield f"      {_key(tensor.name)}: {{dtype: {tensor.entry.dtype}, shape: [{shape}]}}{note_on(tensor, ranks)}"
     for tensor in tensors:
         if not tensor.entry.size:
             yield f"      # {quoted(tensor.entry.name)} is empty"

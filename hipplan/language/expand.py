@@ -306,10 +306,10 @@ class _Expander:
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
-            found = error.diagnostic
-            if found.code == "HP021" and name in self.documents.vars and place.origin[0] == "vars":
-                found = replace(found, hint=declared_below(name, place.origin, self.documents.vars[name]))
-            self.findings.add(replace(found, span=span))
+            finding = error.diagnostic
+            if finding.code == "HP021" and name in self.documents.vars and place.origin[0] == "vars":
+                finding = replace(finding, hint=declared_below(name, place.origin, self.documents.vars[name]))
+            self.findings.add(replace(finding, span=span))
             return stand_in
 
     # each

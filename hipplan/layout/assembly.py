@@ -39,7 +39,7 @@ class Target:
         program = prepare(plan, self.chosen, self.profile, beside, {**kept, **sizes_of(self.lock)})
         if self.lock is None:
             return program, ""
-        program = self.lock.hold(program, self.profile)
+        program = self.lock.placed(program, self.profile)
         return program, self.lock.notice(program, self.profile)
 
 

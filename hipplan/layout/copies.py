@@ -39,7 +39,7 @@ class Copies:
 
     @property
     def descriptors(self) -> dict[str, int]:
-        """By path; they are not the caller's."""
+        """Path -> the descriptor of an open file, which is not the caller's."""
         return {path: file.descriptor for path, file in self.files.items()}
 
     def add(self, file: PrivateFile) -> None:
@@ -68,14 +68,14 @@ class Copies:
 
     def _reopened(self, place: str, name: str, program: Program, hint: str) -> PrivateFile:
         """hint: what to do; empty: the bytes are needed, so it says how to restore them."""
-        held, backups = self.files[place], Backups.of(program.backups).firsts
+        was_open, backups = self.files[place], Backups.of(program.backups).firsts
         size = backups[name].file_size
         checked = all(backup.checked for backup in backups.values() if backup.place == place)
-        code, is_held = "HP443", False
+        code, is_same = "HP443", False
         try:
             file = PrivateFile.opened(place)
-            is_held = file.is_file(held)
-            if file.size == size and (is_held or checked):
+            is_same = file.is_file(was_open)
+            if file.size == size and (is_same or checked):
                 return file
             why = f"{place} has {file.size:,} bytes, and had {size:,}"
             if file.size == size:
@@ -85,7 +85,7 @@ class Copies:
         except OSError as error:
             why = f"{place} cannot be read: {reason_of(error)}"
         what = f"the copy of '{plan_name_of(program, name)}' has changed"
-        hint = hint or ("restore it, then wake again" if is_held else _restoring(held, checked=checked))
+        hint = hint or ("restore it, then wake again" if is_same else _restoring(was_open, checked=checked))
         raise ApplyError(Diagnostic(code, what, why=why, hint=hint))
 
     def keep_only(self, program: Program) -> None:
@@ -105,14 +105,14 @@ class Copies:
         _remove(self._made)
 
 
-def _restoring(held: PrivateFile, *, checked: bool) -> str:
+def _restoring(was_open: PrivateFile, *, checked: bool) -> str:
     """How to put a file back that is still open."""
-    if held.has_its_name:
-        return f"chmod 600 {shlex.quote(held.path)}, then wake again"
+    if was_open.has_its_name:
+        return f"chmod 600 {shlex.quote(was_open.path)}, then wake again"
     if not checked:
         return "move the file that sleep() wrote back there, then wake again"
-    bytes_held = f"/proc/{os.getpid()}/fd/{held.descriptor}"
-    return f"this restores it: install -m 600 {bytes_held} {shlex.quote(held.path)}; then wake again"
+    open_file = f"/proc/{os.getpid()}/fd/{was_open.descriptor}"
+    return f"this restores it: install -m 600 {open_file} {shlex.quote(was_open.path)}; then wake again"
 
 
 def _remove(files: list[PrivateFile]) -> None:

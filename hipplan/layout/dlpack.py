@@ -63,7 +63,7 @@ def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bo
     out = {name: ViewPlace(name, (gpu, program.devices[name]), rights[name] == "r") for name in names}
     if HOST in rights:
         out[HOST] = ViewPlace(HOST, CPU, rights[HOST] == "r")
-    elif out and simulated and program.host_visible.issuperset(dict(resource.held_by) or (resource.device,)):
+    elif out and simulated and program.host_visible.issuperset(dict(resource.bytes_by_device) or (resource.device,)):
         # On a real device the host needs rights of its own on mapped memory, however visible the rest is.
         out[HOST] = ViewPlace(HOST, CPU, all(place.read_only for place in out.values()))
     return out

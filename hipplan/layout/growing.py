@@ -110,8 +110,8 @@ class GrowingPool(MemPool):
         return self.native.why_full if self.native.usage.refused > self._refused else ""
 
     def stop(self, *, force: bool = False) -> bool:
-        """From here on it has no memory to give. Returns whether it had before. Raises LayoutInUse (HP409): a thread is
-        allocating in it, and not force."""
+        """Ends it: it has no memory to give from here on. Returns whether it had before. Raises LayoutInUse (HP409): a
+        thread is allocating in it, and not force."""
         with self._lock:
             if self._users and not force:
                 hint = "leave every `with layout.torch_pool(...)` block first"

@@ -201,12 +201,12 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
             holding.record.end()
         if undone.kept:
             _core.add_waiting(holding.native.retired)
-        held = holding.ranks.notify_closed(wait) if holding.ranks is not None else ()
+        still_open = holding.ranks.notify_closed(wait) if holding.ranks is not None else ()
         if holding.holder is not None:
             holding.holder.detach()
         interrupt = free_waiting()
-        if held or interrupt is not None:
-            undone = replace(undone, ranks=held, interrupt=interrupt or undone.interrupt)
+        if still_open or interrupt is not None:
+            undone = replace(undone, ranks=still_open, interrupt=interrupt or undone.interrupt)
         undone.raise_failures()
         return undone
 

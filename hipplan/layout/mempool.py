@@ -180,7 +180,7 @@ def _drop_unneeded() -> None:
 
 
 def _leave(idle: list[Any], of_graphs: dict[object, Any]) -> None:
-    """For a pool that goes: so do its MemPools."""
+    """Is called for a pool that goes: so do its MemPools."""
     left = [*idle, *of_graphs.values()]
     idle.clear()
     of_graphs.clear()

@@ -23,7 +23,7 @@ def overflows(program: Program, name: str) -> bool:
     if not any(region.region.spec.overflow for region in regions.values()):
         return False
     meant = patterns.chosen(program, [name], "region", "reservation")
-    return any(one in regions and regions[one].region.spec.overflow for one in meant)
+    return any(name in regions and regions[name].region.spec.overflow for name in meant)
 
 
 def grow(holding: Holding, wanted: Grow) -> Difference:

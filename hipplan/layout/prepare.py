@@ -106,9 +106,9 @@ def _with_in_use(machine: Machine, beside: Mapping[str, int]) -> Machine:
 def _without(machine: Machine, program: Program) -> Machine:
     """The machine as if the memory of a program, and of the ranks that change with it, were free."""
     own, beside = program.bytes_by_device(), program.beside
-    held = {program.devices[name]: size + beside.get(name, 0) for name, size in own.items()}
+    taken = {program.devices[name]: size + beside.get(name, 0) for name, size in own.items()}
     devices = [
-        device.model_copy(update={"in_use": max(0, device.in_use - held.get(ordinal, 0))})
+        device.model_copy(update={"in_use": max(0, device.in_use - taken.get(ordinal, 0))})
         for ordinal, device in enumerate(machine.devices)
     ]
     freed = huge_pages.freed(machine, (step for _, step in program.single))

@@ -36,7 +36,7 @@ class State:
 
     @cached_property
     def resources(self) -> dict[str, Resource]:
-        """By name; made on demand, because layouts of thousands of mappings are often only held."""
+        """The objects by name; made on demand, because layouts of thousands of mappings are often only held."""
         return {resource.name: resource for resource in self.program.resources}
 
     def resource(self, name: str) -> Resource:

@@ -29,7 +29,7 @@ class TorchPool(MemPool):
             raise ValueError(
                 f"'{name}' has the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
             )
-        if len(resource.held_by) > 1:
+        if len(resource.bytes_by_device) > 1:
             raise ValueError(f"'{name}' is on several devices; a pool needs memory on one device")
         if not is_buffer and dict(resource.access).get(resource.device) != "rw":
             hint = "give it access rw in the plan, and attached: rw where a holder keeps the memory"

@@ -138,7 +138,7 @@ NOTHING = Undone(0)
 
 
 def retried_text(count: int) -> str:
-    """For reports: how often calls were repeated."""
+    """Says for reports how often calls were repeated."""
     return f"{count} call{'s' if count > 1 else ''} repeated because the driver returned NotReady"
 
 
@@ -214,7 +214,7 @@ def undone_of(report: _core.UndoReport) -> Undone:
 
 
 def log_failures(undone: Undone) -> None:
-    """For a call whose result is more important."""
+    """Logs the leaks of a call whose result is more important."""
     for failure in undone.diagnostics():
         log.error("%s", failure)
 

@@ -153,8 +153,8 @@ class Piece(_core.Window, InNotebooks):
     def devices(self) -> tuple[str, ...]:
         """The plan's names for what has the bytes: devices, in the order of addresses, or `host`; empty for what has
         no memory of its own, such as a reservation."""
-        held = self.resource.held_by
-        return tuple(name for name, _ in held) if held else tuple(filter(None, (self.resource.device,)))
+        shares = self.resource.bytes_by_device
+        return tuple(name for name, _ in shares) if shares else tuple(filter(None, (self.resource.device,)))
 
     @property
     def read_only(self) -> bool:

@@ -111,7 +111,7 @@ def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[
 
 
 def _likely_host_memory(gpus: list[Gpu]) -> int:
-    """For a profile that does not say: AMD's HIP makes no allocation larger than the host's memory."""
+    """Guesses for a profile that does not say: AMD's HIP makes no allocation larger than the host's memory."""
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     shared = sum(gpu.memory for gpu in gpus if gpu.device.integrated)  # APUs share the host's memory
     return shared or max(here, sum(gpu.memory for gpu in gpus))

@@ -208,7 +208,7 @@ class MemoryRibbons:
         for number in range(0, len(tensors), self._together):
             group = tensors[number : number + self._together]
             first, last = group[0], group[-1]
-            who = [device for device, _ in first.held_by] or [first.device]
+            who = [device for device, _ in first.bytes_by_device] or [first.device]
             sign = self.sign_of(first)
             look = OF_SIGNS[sign] if sign else self.owners.look(self.program, who[0]) if len(who) == 1 else "several"
             short = first.name[len(first.inside) + 1 :]

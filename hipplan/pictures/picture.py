@@ -56,7 +56,7 @@ class Picture:
         write_document(name, self.svg if ending == ".svg" else self.html, "the picture")
 
     def _repr_html_(self) -> str:
-        """For notebooks: in a frame, so that neither's styles reach the other."""
+        """Notebooks show it in a frame, so that neither's styles reach the other."""
         document = self.html.replace("&", "&amp;").replace('"', "&quot;")
         return f'<iframe srcdoc="{document}" style="width:100%;height:640px;border:0" title="hipplan"></iframe>'
 

@@ -53,8 +53,8 @@ class PlacedRibbon:
             self._tops.append(at)
             at += self._heights[track.kind] + _BETWEEN
         self._named = [*self._named_boxes()]
-        found = brackets(self._named, self._width_of)
-        self._brackets = [bracket for bracket in found if ribbon.has_addresses or bracket.pattern != EVERYTHING]
+        brackets_here = brackets(self._named, self._width_of)
+        self._brackets = [bracket for bracket in brackets_here if ribbon.has_addresses or bracket.pattern != EVERYTHING]
         self._bracket_top = at
         at += _BRACKET * bool(self._brackets)
         self._row_height = at - _BETWEEN + _AFTER_ROW

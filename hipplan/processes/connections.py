@@ -214,14 +214,14 @@ class ClosedInForks(Protocol):
 _closed_in_forks: weakref.WeakSet[ClosedInForks] = weakref.WeakSet()
 
 
-def close_in_forks(thing: ClosedInForks) -> None:
-    """From now on a forked child closes this first."""
-    _closed_in_forks.add(thing)
+def close_in_forks(owner: ClosedInForks) -> None:
+    """A forked child closes this first from now on."""
+    _closed_in_forks.add(owner)
 
 
 def _close_in_child() -> None:
-    for thing in _closed_in_forks:
-        thing.close_in_child()
+    for owner in _closed_in_forks:
+        owner.close_in_child()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

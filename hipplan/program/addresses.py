@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hipplan.errors import Diagnostic, MachineError
+from hipplan.kinds.reservation.live import Reserve
 from hipplan.program.program import Program
 from hipplan.program.window import GIB, WINDOW, WINDOW_END, start_for
 from hipplan.units import round_up
 
 ADDRESSES_END = 1 << 57
 """No processor has addresses of user space beyond this."""
+
+
+def at_addresses(program: Program, addresses: Mapping[str, int]) -> Program:
+    """The program with each of these ranges at its address, and at no other."""
+    return program.with_steps(
+        {
+            number: step.at_address(addresses[step.name])
+            for number, step in program.single
+            if isinstance(step, Reserve) and step.name in addresses
+        }
+    )
 
 
 def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:

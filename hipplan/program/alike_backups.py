@@ -38,12 +38,12 @@ class AlikeBackups:
 
     @classmethod
     def to_drop(cls, run: MemoryRun) -> AlikeBackups:
-        """For bytes that are not kept."""
+        """Makes backups of bytes that are not kept."""
         return cls(run, (Backup(DROP),), (0,))
 
     @classmethod
     def in_a_row(cls, run: MemoryRun, first: Backup) -> AlikeBackups:
-        """For bytes that lie one after the other. first: of the first chunk."""
+        """Makes backups of bytes that lie one after the other. first: of the first chunk."""
         return cls(run, (first,), (first.size,))
 
     def __call__(self, run: Run, chunk: int, /) -> Backup:

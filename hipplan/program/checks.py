@@ -65,7 +65,7 @@ def check_kind(name: str, kind: str, reading: Reading) -> Check:
 
 
 def check_pages(name: str, node: int, reading: Reading) -> Iterator[Check]:
-    """For memory that must be on a NUMA node: the nodes of its pages, as far as the kernel reports them."""
+    """Checks memory that must be on a NUMA node: the nodes of its pages, as far as the kernel reports them."""
     page_counts = reading.page_nodes(name) if node >= 0 else {}
     if page_counts:
         others = [
@@ -77,7 +77,7 @@ def check_pages(name: str, node: int, reading: Reading) -> Iterator[Check]:
 
 
 def check_place(name: str, device: int, size: int, reading: Reading) -> Iterator[Check]:
-    """For memory of a device: the device and the range that the driver knows at its address."""
+    """Checks memory of a device: the device and the range that the driver knows at its address."""
     address = reading.address_of(name)
     have = reading.runtime.pointer_attributes(address)
     yield Check(name, "device", str(device), str(have.device))

@@ -72,8 +72,10 @@ def difference(
                 return change
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
-    found = _Comparison(part.old, part.new, renewed, lone(part.old, part.new)).result(fills, unmaps)
-    return found if part.new is new else replace(found, old=old, new=new, kept=AndEqual(found.kept, part), part=part)
+    differs = _Comparison(part.old, part.new, renewed, lone(part.old, part.new)).result(fills, unmaps)
+    return (
+        differs if part.new is new else replace(differs, old=old, new=new, kept=AndEqual(differs.kept, part), part=part)
+    )
 
 
 def from_nothing(new: Program, opened: Program | None = None) -> Difference:

@@ -23,7 +23,7 @@ from hipplan.language.host import HOST
 from hipplan.language.objects import Path, bare_uuid
 from hipplan.machines.machine import Machine
 from hipplan.program import contents, steps
-from hipplan.program.addresses import addresses_for
+from hipplan.program.addresses import addresses_for, at_addresses
 from hipplan.program.imported import at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
@@ -135,7 +135,7 @@ _NOTHING_TO_HOLD = Diagnostic(
 
 def with_addresses(program: Program) -> Program:
     """The program with addresses that are likely to be free in processes that attach, chosen as `hipplan lock` does."""
-    return program.at_addresses(addresses_for(program))
+    return at_addresses(program, addresses_for(program))
 
 
 def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
@@ -146,7 +146,7 @@ def held_program(program: Program, addresses: Mapping[str, int]) -> Program:
     lanes = contents.lane_names(program)
     making = without(program.making, lambda step: step.name in lanes, ())
     held = each_as(lambda step: replace(step, origin=None), making)
-    return replace(program, steps=held, warnings=(), source=program.name).at_addresses(addresses)
+    return at_addresses(replace(program, steps=held, warnings=(), source=program.name), addresses)
 
 
 def exported_allocations(program: Program) -> list[str]:

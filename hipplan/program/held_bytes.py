@@ -103,8 +103,8 @@ def _pieces(allocations: Mapping[str, MemoryPart], sizes: Sequence[int]) -> Iter
 def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program, dict[str, MemoryPart]]:
     """A program that imports or creates all allocations and maps them, and the part that each allocation is."""
     ordinals = ordinals_here(program, here)
-    held = [*program.own_memory()]
-    used = {step.device for step in held if step.location == "device"}
+    memory = [*program.own_memory()]
+    used = {step.device for step in memory if step.location == "device"}
     devices = {name: ordinal for name, known in program.devices.items() if (ordinal := ordinals[known]) is not None}
     if unseen := [name for name, known in program.devices.items() if known in used and name not in devices]:
         raise HeldError(Diagnostic("HP454", f"this process does not see {unseen[0]}, which holds the memory"))
@@ -113,7 +113,7 @@ def _mapped(program: Program, here: Machine, *, imported: bool) -> tuple[Program
     names = {known: name for name, known in program.devices.items()}
     parts: dict[str, MemoryPart] = {}
     mapping: list[steps.Step] = []
-    for step in held:
+    for step in memory:
         mover = ordinals[step.device] if step.location == "device" else min(devices.values())
         assert mover is not None
         created = replace(step, device=mover) if step.location == "device" else step

@@ -25,7 +25,7 @@ from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import Dumper
 from hipplan.program import families
-from hipplan.program.addresses import addresses_for
+from hipplan.program.addresses import addresses_for, at_addresses
 from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
 from hipplan.units import full_size
@@ -124,7 +124,7 @@ class Locked:
         if problems:
             raise PlanError(in_order(problems))
 
-    def hold(self, program: Program, profile: Machine | None = None) -> Program:
+    def placed(self, program: Program, profile: Machine | None = None) -> Program:
         """Check the program against the lock, and return it with the lock's address for every reservation.
 
         profile: the profile that the simulator plays: a lock for a machine of that kind can be rehearsed on it.
@@ -138,7 +138,7 @@ class Locked:
             raise PlanError([*plan, *machine])
         if other := [*machine, *self._other_objects(program)]:
             raise MachineError(other)
-        return program.at_addresses(self.lock.addresses)
+        return at_addresses(program, self.lock.addresses)
 
     def notice(self, program: Program, profile: Machine | None) -> str:
         """A notice of what a rehearsal did not compare; empty if this is no rehearsal."""

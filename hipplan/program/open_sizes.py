@@ -84,15 +84,15 @@ class Decided(NamedTuple):
 
 def open_sizes(objects: Objects) -> list[OpenSize]:
     """All of a plan: those that fill last, because they take what the others leave."""
-    found = [
+    open_ones = [
         OpenSize(name, region.spec, region.devices, region.path)
         for name, region in objects.regions.items()
         if isinstance(region.spec.size, str) and region.spec.size != "auto"
     ]
     for name, buffer in objects.buffers.items():
         if isinstance(buffer.spec, DeviceBuffer) and isinstance(buffer.spec.size, str):
-            found.append(OpenSize(name, buffer.spec, (buffer.device,), buffer.path))
-    return sorted(found, key=lambda open_: open_.fills)
+            open_ones.append(OpenSize(name, buffer.spec, (buffer.device,), buffer.path))
+    return sorted(open_ones, key=lambda open_: open_.fills)
 
 
 def without(plan: LoadedPlan, opened: Sequence[OpenSize]) -> LoadedPlan:

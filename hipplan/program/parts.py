@@ -22,6 +22,7 @@ from hipplan.language.host import HOST
 from hipplan.language.objects import ResolvedRegion, bare_uuid
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
+from hipplan.program.addresses import at_addresses
 from hipplan.program.difference import Difference
 from hipplan.program.imported import mapping_steps, no_link, range_for
 from hipplan.program.on_demand import Repeated
@@ -203,7 +204,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
 
 def moved(change: Difference, places: Mapping[str, int]) -> Difference:
     """The same change with these addresses for objects with symmetric addresses."""
-    new, opened = change.new.at_addresses(places), change.opened and change.opened.at_addresses(places)
+    new, opened = at_addresses(change.new, places), change.opened and at_addresses(change.opened, places)
     ranges = new.reservations
     additions = tuple(ranges[step.name] if step.makes == "reservation" else step for step in change.additions)
     return replace(change, new=new, opened=opened, additions=additions)

@@ -53,16 +53,16 @@ def chosen(program: Program, names: Iterable[str], *kinds: str) -> tuple[str, ..
 
     What lies in an object that is meant too is left out. Raises ApplyError (HP420): a pattern means nothing.
     """
-    found: dict[str, None] = {}
+    objects: dict[str, None] = {}
     for name in names:
         if ANY not in name:
-            found[name] = None
+            objects[name] = None
         elif meant := _meant(program, name, kinds):
-            found |= dict.fromkeys(meant)
+            objects |= dict.fromkeys(meant)
         else:
             known = [resource.name for resource in program.resources if resource.kind in kinds]
             raise refuse(f"no {' or '.join(kinds)} is called '{name}'", hint=suggest_or_list(name, known))
-    return tuple(found)
+    return tuple(objects)
 
 
 def _meant(program: Program, pattern: str, kinds: Sequence[str]) -> list[str]:

@@ -164,15 +164,6 @@ class Program(InNotebooks):
         """The program with other steps at these numbers."""
         return replace(self, steps=Series(self.steps).with_changed(dict(other)))
 
-    def at_addresses(self, addresses: Mapping[str, int]) -> Program:
-        """The program with each of these ranges at its address, and at no other."""
-        placed = {
-            number: step.at_address(addresses[step.name])
-            for number, step in self.single
-            if isinstance(step, Reserve) and step.name in addresses
-        }
-        return self.with_steps(placed)
-
     def in_region(self, name: str) -> Resource | None:
         """A region that is awake or one of its tensors, as of `resources`; its cost does not depend on other objects.
         None: it is neither."""
@@ -224,7 +215,11 @@ class Program(InNotebooks):
 
     @cached_property
     def _names_away(self) -> frozenset[str]:
-        inside = ((it.name, it.inside, it.memory) for it in self.resources if (it.memory or it.name) in self.away)
+        inside = (
+            (resource.name, resource.inside, resource.memory)
+            for resource in self.resources
+            if (resource.memory or resource.name) in self.away
+        )
         return frozenset(name for names in inside for name in names if name)
 
     @cached_property

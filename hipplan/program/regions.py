@@ -92,13 +92,13 @@ class PlacedRegion:
         """(device, start, end) of each contiguous part."""
         parts: list[tuple[str, int, int]] = []
         start = end = 0
-        held = ""
+        last = ""
         for device, size in self._stretches():
-            if held and device != held:
-                parts.append((held, start, end))
+            if last and device != last:
+                parts.append((last, start, end))
                 start = end
-            held, end = device, end + size
-        return [*parts, (held, start, end)] if held else parts
+            last, end = device, end + size
+        return [*parts, (last, start, end)] if last else parts
 
     def _stretches(self) -> list[tuple[str, int]]:
         """(device, bytes) of chunks and of chunks together, in the order of addresses."""
@@ -148,16 +148,16 @@ class PlacedRegion:
         differ = len(set(access.values())) > 1
         common: dict[tuple[str, ...], Access] = {}
 
-        def to_all(held: tuple[tuple[str, int], ...]) -> Access:
+        def to_all(shares: tuple[tuple[str, int], ...]) -> Access:
             """What each device may do with all bytes of these holders."""
             if not differ:
                 return next(iter(access.values()), ())
-            holders = tuple(device for device, _ in held)
+            holders = tuple(device for device, _ in shares)
             if holders not in common:
                 common[holders] = everywhere(access[device] for device in holders)
             return common[holders]
 
-        whole = self._held(0, self.mapped)
+        whole = self._bytes_by_device(0, self.mapped)
         yield Resource(
             name=name,
             kind="region",
@@ -169,38 +169,38 @@ class PlacedRegion:
             attached=attached,
             sealed=sealed,
             overflow=self.region.spec.overflow is not None,
-            held_by=whole,
+            bytes_by_device=whole,
         )
         for tensor in self.tensors:
-            held = self._held(tensor.offset, tensor.size)
+            shares = self._bytes_by_device(tensor.offset, tensor.size)
             yield Resource(
                 name=tensor.name,
                 kind="tensor",
-                device=held[0][0] if held else first,
+                device=shares[0][0] if shares else first,
                 asked=tensor.size,
                 size=tensor.size,
-                access=to_all(held),
+                access=to_all(shares),
                 attached=attached,
                 sealed=sealed,
                 inside=name,
                 offset=tensor.offset,
                 dtype=tensor.dtype,
                 shape=tensor.shape,
-                held_by=held if len(held) > 1 else (),
+                bytes_by_device=shares if len(shares) > 1 else (),
             )
 
-    def _held(self, start: int, size: int) -> tuple[tuple[str, int], ...]:
+    def _bytes_by_device(self, start: int, size: int) -> tuple[tuple[str, int], ...]:
         """(device, bytes) of a range, if there is more than one device."""
         if len(self.devices) == 1:
             return ()
-        held: dict[str, int] = {}
+        shares: dict[str, int] = {}
         begins = bisect_right(self.parts, start, key=itemgetter(2))  # there may be thousands of parts and of tensors
         for number in range(begins, len(self.parts)):
             device, low, high = self.parts[number]
             if low >= start + size:
                 break
-            held[device] = held.get(device, 0) + min(high, start + size) - max(low, start)
-        return tuple(held.items())
+            shares[device] = shares.get(device, 0) + min(high, start + size) - max(low, start)
+        return tuple(shares.items())
 
 
 def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> dict[str, PlacedRegion]:

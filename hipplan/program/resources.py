@@ -67,7 +67,7 @@ class Resource:
     """A tensor's shape."""
     overflow: bool = False
     """A region that grows on the host where its device is full."""
-    held_by: tuple[tuple[str, int], ...] = ()
+    bytes_by_device: tuple[tuple[str, int], ...] = ()
     """(device, bytes) of a region or tensor over several devices."""
 
     def access_text(self, show: Callable[[str], str] = str) -> str:

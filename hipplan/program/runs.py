@@ -119,7 +119,7 @@ class MemoryRun(Run):
 
 
 class MappingRun(Run):
-    """For each chunk a step that maps it, and one that gives rights on it unless nobody has any."""
+    """A step that maps each chunk, and one that gives rights on it unless nobody has any."""
 
     __slots__ = ("memory", "offset", "origin", "rights", "size")
     of_memory = False

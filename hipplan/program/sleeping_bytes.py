@@ -226,7 +226,7 @@ class _InFile(NamedTuple):
     """As of Save."""
 
     def pieces(self) -> Sequence[tuple[int, MemoryPart]]:
-        """As of Taken."""
+        """Returns what Taken.pieces() returns."""
         offset, parts = self.offset, self.parts
         if isinstance(parts, tuple):
             return [(offset, parts[0])]

@@ -71,7 +71,7 @@ class _PlainSteps:
         """The id of a value -> the value, and what JSON has for it."""
 
     def in_runs(self, some_steps: Sequence[steps.Step]) -> Iterator[dict[str, Any]]:
-        """With an entry for each run."""
+        """Yields an entry for each run, and for each other step."""
         for part in segments(some_steps):
             if isinstance(part, Run):
                 yield {key: _plain(value) for key, value in written_runs.plain_run(part).items()}

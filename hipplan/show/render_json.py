@@ -63,8 +63,8 @@ def resource_json(resource: Resource) -> dict[str, Any]:
     }
     if resource.overflow:
         out |= {"overflow": HOST}
-    if resource.held_by:
-        out |= {"bytes_by_device": dict(resource.held_by)}
+    if resource.bytes_by_device:
+        out |= {"bytes_by_device": dict(resource.bytes_by_device)}
     if resource.kind == "tensor":
         out |= {
             "access": dict(resource.access),

@@ -91,7 +91,7 @@ class ChangesLine:
 
 
 def calls_of(steps: Iterable[Step]) -> list[Calls]:
-    """By first appearance."""
+    """Counts the steps of each call, by first appearance."""
     groups = _grouped(steps, lambda step: (step.call,))
     return [Calls(call, len(alike), _families([step.name for step in alike])) for (call,), alike in groups]
 
@@ -148,7 +148,7 @@ def _summed(
     """The objects of each kind and name."""
     for (kind, name), alike in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
         holders = dict.fromkeys(
-            who for resource in alike for who in ([who for who, _ in resource.held_by] or [resource.device])
+            who for resource in alike for who in ([who for who, _ in resource.bytes_by_device] or [resource.device])
         )
         counts = {
             what: sum(inside.get((what, resource.name), 0) for resource in alike) for what in ("tensor", "mapping")
@@ -165,7 +165,7 @@ def _summed(
 
 
 def changes_of(lines: Iterable[Line]) -> list[ChangesLine]:
-    """By first appearance."""
+    """Adds up lines that are alike, by first appearance."""
     groups = _grouped(lines, lambda line: (line.sign, line.kind, line.loss.in_short if line.loss else ""))
     return [
         ChangesLine(
@@ -207,7 +207,7 @@ def tensors_table(resources: Iterable[Resource]) -> str:
     for resource in resources:
         if resource.kind == "tensor":
             shape = "x".join(map(str, resource.shape))
-            device = ", ".join(device for device, _ in resource.held_by) or resource.device
+            device = ", ".join(device for device, _ in resource.bytes_by_device) or resource.device
             rows.append(
                 (resource.name, format_size(resource.offset), resource.dtype, shape, short_size(resource.size), device)
             )

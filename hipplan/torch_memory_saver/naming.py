@@ -17,7 +17,7 @@ def folder() -> Path:
 
 
 def install() -> None:
-    """From here on `import torch_memory_saver` is hipplan's, in this process and in those that multiprocessing spawns.
+    """Makes `import torch_memory_saver` hipplan's, in this process and in those that multiprocessing spawns.
 
     Raises ImportError: another torch_memory_saver was imported already.
     """

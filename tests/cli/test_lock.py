@@ -111,13 +111,13 @@ def test_tensors_in_another_order_are_another_plan(locked: Path) -> None:
         return {"hipplan": 1, "name": "p", "regions": {"r": {"tensors": tensors}}}
 
     locked.write_text(to_yaml(lock(compiled(plan("a", "b")))))
-    Locked(locked).hold(compiled(plan("a", "b")))
+    Locked(locked).placed(compiled(plan("a", "b")))
     with pytest.raises(PlanError, match=r"HP320.*'p' is not the locked plan"):
-        Locked(locked).hold(compiled(plan("b", "a")))
+        Locked(locked).placed(compiled(plan("b", "a")))
 
 
 def test_what_a_lock_has_placed_stays_there_in_an_update(sim: Simulator, locked: Path) -> None:
-    held = Locked(locked).hold(prepare(library.load(PLAN), choose("sim"), None))
+    held = Locked(locked).placed(prepare(library.load(PLAN), choose("sim"), None))
     wider = difference(held, prepare(library.load(PLAN, {"chunks": 3}), choose("sim"), None))
 
     assert {step.name for step in wider.additions} == {"kv.2", "first[2]"}
@@ -138,7 +138,7 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
 PROCESSES = """
 import ctypes, mmap, os, sys
 import hipplan.api, hipplan.layout.layout, hipplan.layout.prepare, hipplan.program.lock
-hipplan.program.lock.Locked(sys.argv[2]).hold(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
+hipplan.program.lock.Locked(sys.argv[2]).placed(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
 for _ in range(25):
     if os.fork() == 0:
         with hipplan.apply(sys.argv[1], runtime="sim", locked=sys.argv[2]) as layout:
@@ -171,7 +171,7 @@ def test_a_hundred_processes_get_the_same_addresses(locked: Path, tmp_path: Path
 def test_another_plan_is_reported(locked: Path, tmp_path: Path) -> None:
     def told(plan: str, **more: Any) -> list[str]:
         with pytest.raises(PlanError) as caught:
-            Locked(locked).hold(compiled(plan, **more))
+            Locked(locked).placed(compiled(plan, **more))
         assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP320"}
         assert all(str(diagnostic.span).startswith(f"{locked}:") for diagnostic in caught.value.diagnostics)
         return [diagnostic.summary for diagnostic in caught.value.diagnostics]
@@ -183,7 +183,7 @@ def test_another_plan_is_reported(locked: Path, tmp_path: Path) -> None:
 def test_another_machine_is_reported_figure_by_figure(locked: Path) -> None:
     def told(machine: Any) -> list[str]:
         with pytest.raises(MachineError) as caught:
-            Locked(locked).hold(library.compile(library.load(PLAN), machine))
+            Locked(locked).placed(library.compile(library.load(PLAN), machine))
         assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP321"}
         assert all(str(diagnostic.span).startswith(f"{locked}:") for diagnostic in caught.value.diagnostics)
         return [diagnostic.summary for diagnostic in caught.value.diagnostics]
@@ -297,7 +297,7 @@ def test_a_rehearsal_as_another_machine_is_refused(tmp_path: Path, hipplan: Run)
 def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locked: Path) -> None:
     changed = PLAN.replace("size: 5000000", "size: 7000000").replace("  own: {size: 2MiB,", "  new: {size: 2MiB,")
     with pytest.raises(PlanError) as raised:
-        Locked(locked).hold(compiled(changed))
+        Locked(locked).placed(compiled(changed))
 
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "HP320"
@@ -310,9 +310,9 @@ def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locke
 
 def test_a_change_that_no_size_shows_is_reported_as_that(locked: Path) -> None:
     with pytest.raises(PlanError, match="names and sizes of all objects are equal"):
-        Locked(locked).hold(compiled(PLAN.replace("access: {gpu.1: rw}", "access: {gpu.1: rw, gpu.0: r}")))
+        Locked(locked).placed(compiled(PLAN.replace("access: {gpu.1: rw}", "access: {gpu.1: rw, gpu.0: r}")))
 
 
 def test_another_plan_on_another_machine_is_reported_both(locked: Path) -> None:
     with pytest.raises(PlanError, match=r"HP320(.|\n)*HP321"):
-        Locked(locked).hold(compiled(PLAN.replace("5000000", "7000000"), machine="mi300x-8"))
+        Locked(locked).placed(compiled(PLAN.replace("5000000", "7000000"), machine="mi300x-8"))

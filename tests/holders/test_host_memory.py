@@ -71,7 +71,7 @@ def test_other_processes_map_it_at_the_same_addresses(host: Path, sim: Simulator
     hipplan.attach("w").close()  # from now on a thread of this process answers `hipplan verify`
     before = descriptors(but="hipsim")
     with hipplan.attach("w", answer=False) as layout:
-        assert layout["model"].resource.held_by == (("gpu.0", 2 * MIB), ("host", 4 * MIB))
+        assert layout["model"].resource.bytes_by_device == (("gpu.0", 2 * MIB), ("host", 4 * MIB))
         assert (layout.read("model.a") == 1.5).all() and (layout.read("model.b") == 2.5).all()
         assert layout.drift() == []
         model, table = layout["model"].address, layout["table"].address

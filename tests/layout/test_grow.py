@@ -149,7 +149,7 @@ regions:
     ):
         layout.grow("hot", to="10MiB")
         assert facts(layout) == facts(fresh)
-        assert dict(layout["hot"].resource.held_by) == {"gpu.0": 6 * MIB, "gpu.1": 4 * MIB}
+        assert dict(layout["hot"].resource.bytes_by_device) == {"gpu.0": 6 * MIB, "gpu.1": 4 * MIB}
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_all_that_can_sleeps_and_a_part_of_it_wakes(layout: Layout) -> None:
     assert layout.asleep == dict.fromkeys(("weights", "part", "cache", "tail"), "mapped")
     assert on_device(layout) == {"gpu.0": MIB, "gpu.1": 0}
     layout.wake("tail")
-    assert layout["tail"].resource.held_by == (("gpu.0", 2 * MIB), ("host", 2 * MIB))
+    assert layout["tail"].resource.bytes_by_device == (("gpu.0", 2 * MIB), ("host", 2 * MIB))
     assert "tail" not in layout.asleep
     layout.sleep(to="mapped")
     assert not layout.sleep(to="mapped")  # it is there already

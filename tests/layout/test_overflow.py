@@ -43,7 +43,7 @@ def test_it_grows_on_its_device_then_on_the_host_then_on_its_device_again(layout
         change = layout.grow("cache", by="6MiB")
         assert "grows, 4MiB -> 10MiB" in str(change)
         assert layout.usage().regions[0].chunks == ("gpu.0",) * 3 + ("host",) * 2
-        assert layout["cache"].resource.held_by == (("gpu.0", 6 * MIB), ("host", 4 * MIB))
+        assert layout["cache"].resource.bytes_by_device == (("gpu.0", 6 * MIB), ("host", 4 * MIB))
         layout.grow("cache", by=1)
     layout.grow("cache", by="2MiB")
     usage = layout.usage()

@@ -136,7 +136,7 @@ def test_a_part_on_another_gpu_is_reported_verified_and_changed_like_any_region(
         assert devices(layout) == [0, 1, 1, 0]
         assert rights(layout) == ["rw none", "none rw", "none rw", "rw none"]
         assert layout["cache"].devices == ("gpu.0", "gpu.1")
-        assert dict(layout["cache.pages"].resource.held_by) == {"gpu.0": 4 * MIB - 256, "gpu.1": 4 * MIB}
+        assert dict(layout["cache.pages"].resource.bytes_by_device) == {"gpu.0": 4 * MIB - 256, "gpu.1": 4 * MIB}
         assert layout["cache.head"].devices == ("gpu.0",)
         assert layout.read("cache").tobytes() == content
         assert layout.drift() == []
@@ -356,7 +356,9 @@ def test_parts_of_unequal_sizes_on_each_release(release: str, sim: Simulator) ->
         with pytest.raises(ApplyError, match="4MiB is between its borders at 2MiB and 8MiB"):
             layout.remap("cache", part="2MiB..4MiB")
         layout.remap("cache", part="2MiB..8MiB", device="gpu.0")
-        assert layout["cache"].devices == ("gpu.0",) or dict(layout["cache"].resource.held_by) == {"gpu.0": 8 * MIB}
+        assert layout["cache"].devices == ("gpu.0",) or dict(layout["cache"].resource.bytes_by_device) == {
+            "gpu.0": 8 * MIB
+        }
         assert set(layout.read("cache.large").tobytes()) == {3}
         assert rights(layout) == ["rw r"] * 2
         layout.remap("cache", part="..2MiB", device="gpu.1")

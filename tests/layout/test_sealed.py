@@ -267,7 +267,7 @@ def test_a_sealed_program_is_locked_recorded_and_written(sim: Simulator, tmp_pat
     program = prepare(load(tmp_path / "plan.yaml"), choose("sim"), None)
     assert written.read(written.write(program)) == program
     (tmp_path / "plan.lock").write_text(lock.to_yaml(lock.lock(program)))
-    held = lock.Locked(tmp_path / "plan.lock").hold(written.read(written.write(program)))
+    held = lock.Locked(tmp_path / "plan.lock").placed(written.read(written.write(program)))
     with run(held, sim.runtime) as layout:
         assert rights(layout, "r[0]") == ["r", "r"]
         assert bytes_of(sim, layout, "r") == [7]

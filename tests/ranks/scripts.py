@@ -437,7 +437,7 @@ def host_tier(layout: Any, sim: Any) -> Any:
         assert set(read(layout, "part")) == {me + 1} and set(read(layout, "tail")) == {9}
         assert not layout.drift()
     layout.grow("tail", by="4MiB")
-    assert layout["tail"].resource.held_by == (("gpu", 4 << 20), ("host", 4 << 20))
+    assert layout["tail"].resource.bytes_by_device == (("gpu", 4 << 20), ("host", 4 << 20))
     layout.shrink("tail", by="4MiB")
     return address == layout["part"].address, been, layout.retained
 

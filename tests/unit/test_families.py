@@ -52,13 +52,13 @@ def test_a_lock_of_version_1_is_read(tmp_path: Path) -> None:
     file = tmp_path / "old.lock"
     file.write_text(to_yaml(before.model_copy(update={"hipplan_lock": 1, "sizes": one_by_one(before.sizes)})))
     assert "  r#99: 2097152\n" in file.read_text()
-    held = Locked(file).hold(program)
+    held = Locked(file).placed(program)
     assert {s.name: s.address for _, s in held.single if isinstance(s, Reserve)} == before.addresses
     assert [*runs(held.steps)] == [*runs(program.steps)]
 
     file.write_text(file.read_text().replace("  r#99: 2097152\n", "  r#99: 4096\n"))
     with pytest.raises(hipplan.MachineError) as error:
-        Locked(file).hold(program)
+        Locked(file).placed(program)
     assert [str(diagnostic.summary) for diagnostic in error.value.diagnostics] == [
         "'r#99' is 2MiB; in the lock it is 4KiB"
     ]

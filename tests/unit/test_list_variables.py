@@ -107,7 +107,7 @@ def test_the_digest_and_the_lock_have_them(tmp_path: Any) -> None:
     assert Locked(path).lock.plan.variables["page"] == [-1, 32, 128]
     assert program.digest != other.digest
     with pytest.raises(PlanError, match="the variable 'sizes' is") as caught:
-        Locked(path).hold(other)
+        Locked(path).placed(other)
     assert "--var sizes=['1MiB', '2MiB']" in str(caught.value)
 
 

@@ -89,7 +89,7 @@ def test_tensors_never_touch_and_always_fit(specs: list[Any], chunk: int | None,
         end = tensor.offset + tensor.size
     whole = of(program, "r")
     assert end == whole.asked <= whole.size
-    assert sum(size for _, size in whole.held_by) == (whole.size if count > 1 else 0)
+    assert sum(size for _, size in whole.bytes_by_device) == (whole.size if count > 1 else 0)
     mapped = [resource for resource in program.resources if resource.kind == "mapping"]
     assert [item.offset for item in mapped] == [sum(m.size for m in mapped[:n]) for n in range(len(mapped))]
 
@@ -118,7 +118,7 @@ def test_blocks_give_each_device_one_part() -> None:
         ("gpu.0", 3 * MIB),
         ("gpu.1", 3 * MIB),
     ]
-    assert of(program, "r.t").held_by == (("gpu.0", 3 * MIB), ("gpu.1", 3 * MIB))
+    assert of(program, "r.t").bytes_by_device == (("gpu.0", 3 * MIB), ("gpu.1", 3 * MIB))
     assert of(program, "r").access == (("gpu.0", "rw"), ("gpu.1", "rw"))
 
 
@@ -127,7 +127,7 @@ def test_interleaving_goes_round_by_chunk() -> None:
     program = compiled({"r": region})
 
     assert [of(program, f"r[{n}]").device for n in range(5)] == ["gpu.0", "gpu.1", "gpu.0", "gpu.1", "gpu.0"]
-    assert of(program, "r").held_by == (("gpu.0", 6 * MIB), ("gpu.1", 4 * MIB))
+    assert of(program, "r").bytes_by_device == (("gpu.0", 6 * MIB), ("gpu.1", 4 * MIB))
 
 
 def test_tensors_can_be_put_on_a_device() -> None:

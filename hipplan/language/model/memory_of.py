@@ -26,8 +26,8 @@ def _memory_of(value: object) -> object:
 
 def _only(key: str, value: dict[str, object]) -> dict[str, object]:
     """The schema of a mapping with this key alone."""
-    one = {"minProperties": 1, "maxProperties": 1, "propertyNames": {"const": key}}
-    return {"type": "object", **one, "additionalProperties": value}
+    only_key = {"minProperties": 1, "maxProperties": 1, "propertyNames": {"const": key}}
+    return {"type": "object", **only_key, "additionalProperties": value}
 
 
 _NODE: dict[str, object] = {"type": "integer", "minimum": 0, "maximum": _NODE_MAX}

@@ -121,10 +121,10 @@ def translate(
             for key in (key for key in problem.given if key not in known):
                 unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {}, problem.given)
                 new.append(((*path, key), unknown))
-        for at, one in new:
-            if (at, one.code, one.summary) not in reported:
-                reported.add((at, one.code, one.summary))
-                findings.add(one)
+        for at, finding in new:
+            if (at, finding.code, finding.summary) not in reported:
+                reported.add((at, finding.code, finding.summary))
+                findings.add(finding)
     return findings.all
 
 
@@ -141,7 +141,7 @@ def too_many(error: ValidationError) -> bool:
 
 
 def _their_number(error: ValidationError, data: Any, span: SpanOf) -> Diagnostic:
-    """That there are so many, and where most is written: what has few entries has few mistakes."""
+    """Says that there are so many, and where most is written: what has few entries has few mistakes."""
     path = _longest(data)
     summary = f"this document has {error.error_count():,} errors"
     why = f"the limit of one document is {LIMITS['errors']:,} errors; beyond it they are not listed"

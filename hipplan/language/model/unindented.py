@@ -25,7 +25,7 @@ class Unindented:
             self._look((), data, lambda name, key: key not in known and name in known)
             for noun, objects in data.items():
                 if noun in known and isinstance(objects, dict):
-                    fields = {field for one in place_at(model, (noun, "")).models for field in fields_of(one)}
+                    fields = {field for parent in place_at(model, (noun, "")).models for field in fields_of(parent)}
                     self._look((noun,), objects, partial(_is_field, fields))
 
     def _look(self, path: Path, objects: dict[Any, Any], belongs: Callable[[Any, Any], bool]) -> None:
