@@ -146,9 +146,8 @@ def _kept(change: Difference) -> Iterator[KeepAccess]:
         return
     ranges, rights = Ranges(change.old), rights_of(change.old.steps)
     in_range: dict[str, list[Map]] = {}
-    for step in change.old.steps:
-        if isinstance(step, Map):
-            in_range.setdefault(step.reservation, []).append(step)
+    for step in change.old.mappings():
+        in_range.setdefault(step.reservation, []).append(step)
     for step, widened in opened.items():
         beside = in_range[step.reservation]
         together = len({piece.size for piece in beside}) > 1  # pieces.py

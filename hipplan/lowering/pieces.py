@@ -75,7 +75,7 @@ def named(program: Program, names: Set[str]) -> frozenset[str]:
 
 def growth_step(program: Program, reservation: str) -> int:
     """The size of more memory for a reservation of a fitted program is a multiple of this; 0: it may be any size."""
-    maps = [step for step in program.steps if isinstance(step, Map) and step.reservation == reservation]
+    maps = [step for step in program.mappings() if step.reservation == reservation]
     if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
         return 0
     whole = not any(PIECE_SIGN in step.name for step in maps)
@@ -84,9 +84,9 @@ def growth_step(program: Program, reservation: str) -> int:
 
 def note(program: Program) -> str:
     """A note for previews on how memory is cut for the release; empty if it is not. program: fitted."""
-    pieces = Counter(whole_name(step.name) for step in program.steps if isinstance(step, Map))
-    together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
-    ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
+    pieces = Counter(whole_name(step.name) for step in program.mappings())
+    together = {mapping for mapping, step in program.rights.items() if step.together}
+    ranges = dict.fromkeys(step.reservation for step in program.mappings() if step.name in together)
     cut = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
     at_once = [f"the mappings of '{name}' get their access in one call" for name in ranges]
     notes = [f"HIP 7.0 to 7.2 needs equal pieces, so {', '.join(cut)}"] * bool(cut)
@@ -283,7 +283,7 @@ def _refusal(program: Program, step: Map, why: str, where: str) -> Diagnostic:
 
 def no_way(step: Step, change: Change) -> Diagnostic:
     """HP309: the release may refuse a step of a change, or its undo."""
-    maps = [step for program in (change.new, change.old) for step in program.steps if isinstance(step, Map)]
+    maps = chain(change.new.mappings(), change.old.mappings())
     about = next((map_step for map_step in maps if step.name in (map_step.name, map_step.allocation)), None)
     return Diagnostic(
         "HP309",

@@ -44,9 +44,8 @@ class Ranges:
         self._pieces: dict[str, dict[int, _Mapped]] = {}
         self._sizes: dict[str, Counter[int]] = {}
         rights = rights_of(program.steps)
-        for step in program.steps:
-            if isinstance(step, Map):
-                self.map(step, rights.get(step.name, frozenset()))
+        for step in program.mappings():
+            self.map(step, rights.get(step.name, frozenset()))
 
     def begin(self, name: str) -> None:
         """Add an empty range."""
@@ -81,8 +80,8 @@ def unsure(change: Change) -> Iterator[Step]:
     """Steps of a change for which hipMemSetAccess may be refused, when they are made or undone."""
     change = change.about
     ranges = Ranges(change.old)
-    before = {step.name: (step.reservation, step.offset) for step in change.old.steps if isinstance(step, Map)}
-    now = {step.name: (step.reservation, step.offset) for step in change.new.steps if isinstance(step, Map)}
+    before = {step.name: (step.reservation, step.offset) for step in change.old.mappings()}
+    now = {step.name: (step.reservation, step.offset) for step in change.new.mappings()}
     for step in change.all_steps:
         if isinstance(step, Reserve):
             ranges.begin(step.name)
