@@ -8,10 +8,12 @@ text at each start.
 
 from hipplan.kinds.allocation.plan import Allocation
 from hipplan.kinds.mapping.plan import Access, Attached, Mapping
+from hipplan.kinds.peer.plan import PeerLink
 from hipplan.kinds.reservation.plan import Reservation
+from hipplan.kinds.stream.plan import Stream
 from hipplan.language.base import PlanModel
 from hipplan.language.model.contents import Content
-from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.language.model.devices import DeviceSelector, Requires
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
 from hipplan.language.model.torch import Torch

@@ -1,4 +1,4 @@
-"""Devices, what the plan requires of them, peer links and streams."""
+"""Devices, and what a plan requires of them."""
 
 import operator
 import re
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
 from hipplan.language.arch import PATTERN, mistake_in
-from hipplan.language.base import Count, OfRank, PlanModel, refuse, written
+from hipplan.language.base import Count, PlanModel, refuse, written
 
 _COMPARE = {
     ">=": operator.ge,
@@ -128,42 +128,3 @@ class DeviceSelector(PlanModel):
             summary = f"{chosen_by[0]} names one device, count asks for several"
             raise refuse("HP107", summary, at="count", hint="leave count out")
         return self
-
-
-class PeerLink(PlanModel):
-    """Lets one device access the ordinary memory of another, in one direction (hipDeviceEnablePeerAccess).
-
-    For buffers only: mappings use `access` and need no peer link.
-    """
-
-    device: str
-    """The device that gets access.
-
-    Errors: HP201 no such device.
-    Source: hipDeviceEnablePeerAccess, called with this device current.
-    """
-
-    peer: str
-    """The device that holds the memory.
-
-    Errors: HP201 no such device; HP209 the same device; HP306 the machine does not link them.
-    Source: hipDeviceEnablePeerAccess(peerDeviceId).
-    """
-
-
-class Stream(PlanModel):
-    """A stream for prefetches and attachment (hipStreamCreateWithFlags, non-blocking)."""
-
-    device: str | None = None
-    """The device of the stream. Default: the first device of the plan.
-
-    Errors: HP201 no such device.
-    Source: hipStreamCreateWithFlags, called with this device current.
-    """
-
-    rank: OfRank | None = None
-    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
-
-    Errors: HP107 in a plan without ranks:.
-    Source: ours.
-    """

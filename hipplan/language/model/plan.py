@@ -5,12 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from hipplan.kinds.allocation.plan import Allocation
+from hipplan.kinds.peer.plan import PeerLink
 from hipplan.kinds.plans import Buffer
 from hipplan.kinds.reservation.plan import Reservation
+from hipplan.kinds.stream.plan import Stream
 from hipplan.language.base import MemoryName, Name, PlanModel, Steps, refuse
 from hipplan.language.expression import Scalar
 from hipplan.language.model.contents import Content
-from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.language.model.devices import DeviceSelector, Requires
 from hipplan.language.model.ranks import Ranks
 from hipplan.language.model.regions import Region
 from hipplan.plain import shown
