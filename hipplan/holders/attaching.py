@@ -25,7 +25,7 @@ from hipplan.plain import called, seconds
 from hipplan.processes.connections import Connection
 from hipplan.processes.packets import CLOSED, Message
 from hipplan.program import held, written
-from hipplan.program.held import Access, Addresses, Right
+from hipplan.program.held import AddressChoice, Limit, Right
 from hipplan.program.program import Program
 
 log = logging.getLogger("hipplan")
@@ -38,7 +38,7 @@ class Attachment:
         self.name = name
         self.read_only: Mapping[str, Right] = {}
         """Mappings that this process may only read -> the plan's right for attached processes."""
-        self.allows: Access = "plan"
+        self.allows: Limit = "plan"
         """The holder's --access."""
         self._connection = connection
         self._detached = False
@@ -74,7 +74,7 @@ def attach(
     name: str | None = None,
     *,
     access: Right | None = None,
-    addresses: Addresses = "same",
+    addresses: AddressChoice = "same",
     runtime: str | os.PathLike[str] | None = None,
     machine: Machine | str | os.PathLike[str] | None = None,
     on_step: OnStep | None = None,
@@ -101,7 +101,7 @@ def attach(
     name = _holder_name(name)
     if access is not None:
         _require(access, Right, "access")
-    _require(addresses, Addresses, "addresses")
+    _require(addresses, AddressChoice, "addresses")
     timeout_s = seconds(timeout, "timeout")
     with _attached(name, access or "plan", timeout_s) as (attachment, reply, descriptors):
         description = reply["made"]
@@ -162,7 +162,7 @@ def _require(value: Any, literal: Any, parameter: str) -> None:
 
 
 @contextmanager
-def _attached(name: str, access: Access, timeout_s: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
+def _attached(name: str, access: Limit, timeout_s: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
     """The connection, the holder's answer, and the descriptors of its memory.
 
     On exit the descriptors are closed, and after an error the connection too.
@@ -175,7 +175,7 @@ def _attached(name: str, access: Access, timeout_s: float) -> Iterator[tuple[Att
             reply = received.message
             made = reply.get("made")
             is_known = isinstance(made, dict) and all(isinstance(made.get(key), str) for key in ("program", "family"))
-            if not is_known or reply.get("access") not in ("r", access) or reply.get("allows") not in get_args(Access):
+            if not is_known or reply.get("access") not in ("r", access) or reply.get("allows") not in get_args(Limit):
                 raise no_answer(name, "the answer is from another version of hipplan")
             yield Attachment(name, connection), reply, received.descriptors
         finally:

@@ -42,7 +42,7 @@ from hipplan.machines.family import Family
 from hipplan.machines.machine import Link, Machine, MachineDevice
 from hipplan.processes.packets import Message
 from hipplan.program import held, steps, written
-from hipplan.program.held import Access, Addresses
+from hipplan.program.held import AddressChoice, Limit
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 
@@ -57,7 +57,7 @@ class Seen:
 
     machine: Machine
     family: Family
-    addresses: Addresses
+    addresses: AddressChoice
 
     @staticmethod
     def read(sees: Message) -> Seen:
@@ -103,7 +103,7 @@ def answer(name: str, made: Message, access: str, sees: Message) -> Message:
     if seen.family != made["family"]:
         raise HeldError(held.of_other_family(name, made["family"], seen.family))
     of_holder = _read(made["program"])
-    program = held.attaching_program(of_holder, seen.machine, cast("Access", access), seen.addresses)
+    program = held.attaching_program(of_holder, seen.machine, cast("Limit", access), seen.addresses)
     native = _lowered(program, of_holder)
     there = seen.machine.devices
     return {

@@ -179,8 +179,8 @@ def _shrunk(wanted: Shrink, state: State, group: Group) -> Difference:
     return _with_others(state, program, group)
 
 
-def _addresses(state: State, name: str) -> extend.Addresses:
-    return extend.Addresses(state.address_of(name), state.size_of)
+def _addresses(state: State, name: str) -> extend.LiveRange:
+    return extend.LiveRange(state.address_of(name), state.size_of)
 
 
 def _remapped(wanted: Remap, state: State, group: Group) -> Difference:

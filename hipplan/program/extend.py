@@ -22,7 +22,7 @@ from hipplan.units import PAGE, round_up
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class LiveRange:
     """Facts about a reservation that only the live layout has."""
 
     base: int
@@ -43,7 +43,7 @@ class _Placed:
 
 
 def grown(
-    program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None, step: int = 0
+    program: Program, name: str, live: LiveRange, *, by: Size | None = None, to: Size | None = None, step: int = 0
 ) -> Program:
     """The program with new memory like the last mapping's, after it: at least `by` bytes more, or at least `to` in all.
 
@@ -97,7 +97,7 @@ def _sizes_beside(address: int, size: int) -> list[int]:
     return [part for part in (first, size - first) if part]
 
 
-def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None) -> Program:
+def shrunk(program: Program, name: str, live: LiveRange, *, by: Size | None = None, to: Size | None = None) -> Program:
     """The program without mappings at the end: at most `by` bytes less, or so that at least `to` stay mapped.
 
     Memory without any mapping is freed too, and so are addresses that were added for growing.
@@ -135,7 +135,7 @@ def _granularity(program: Program, create: CreateAllocation) -> int:
     return next((step for step in steps_of if step and create.size % step == 0), FALLBACK_GRANULARITY)
 
 
-def _ranges(program: Program, name: str, live: Addresses) -> dict[str, int]:
+def _ranges(program: Program, name: str, live: LiveRange) -> dict[str, int]:
     """The reservation and those added behind it -> the offset of each from the base of the first."""
     ranges: dict[str, int] = {}
     at = 0

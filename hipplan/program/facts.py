@@ -90,7 +90,7 @@ def numbers_of(steps: Steps, first: int = 0) -> Mapping[NumberKey, int]:
         numbered = enumerate(part, first + number)
         known |= {number_key(step): at for at, step in numbered if step.makes or type(step) is SetAccess}
     of_runs = [(first + number, run) for number, run in runs(steps)]
-    return _Numbers(known, of_runs) if of_runs else known
+    return _NumbersOfRuns(known, of_runs) if of_runs else known
 
 
 def number_key(step: Step) -> NumberKey:
@@ -140,7 +140,7 @@ class _From:
         return self.first + chunk - run.chunks.start
 
 
-class _Numbers(Mapping[NumberKey, int]):
+class _NumbersOfRuns(Mapping[NumberKey, int]):
     """numbers_of() where there are runs."""
 
     def __init__(self, known: dict[NumberKey, int], of_runs: Iterable[tuple[int, Run]]) -> None:

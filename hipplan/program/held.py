@@ -26,17 +26,16 @@ from hipplan.program import contents, steps
 from hipplan.program.addresses import addresses_for, at_addresses
 from hipplan.program.imported import at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
-from hipplan.program.resources import Access as Rights
-from hipplan.program.resources import Resource
+from hipplan.program.resources import Access, Resource
 from hipplan.program.runs import alike, each_as, without
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
 
 Right = Literal["r", "rw"]
-Access = Literal["plan", "r", "rw"]
+Limit = Literal["plan", "r", "rw"]
 """The access of an attached process: the plan's right for each object, or one right for all objects."""
-Addresses = Literal["same", "any"]
+AddressChoice = Literal["same", "any"]
 
 _WHY_NO_POOL = "PyTorch takes and frees its memory in one process"
 
@@ -58,7 +57,7 @@ def writable(program: Program) -> list[str]:
     return [name for range_, names in written_mappings.items() for name in ([range_] if range_ in whole else names)]
 
 
-def read_only(program: Program, access: Access) -> dict[str, Right]:
+def read_only(program: Program, access: Limit) -> dict[str, Right]:
     """Mappings that the plan lets devices write, but that a process attached with this access may only read -> the
     right that the plan gives attached processes."""
     return {
@@ -77,7 +76,7 @@ def has_writers(mapping: Resource, program: Program) -> bool:
     return "rw" in dict(program.sealed.get(mapping.name, mapping.access)).values()
 
 
-def limit(mapping: Resource, access: Access) -> Right:
+def limit(mapping: Resource, access: Limit) -> Right:
     """The most that an attached process may do with a mapping."""
     return mapping.attached if access == "plan" else access
 
@@ -171,7 +170,7 @@ def bytes_by_uuid(program: Program) -> dict[str, int]:
     return {bare_uuid(uuid or ""): size for uuid, size in sizes}
 
 
-def attaching_program(program: Program, here: Machine, access: Access, addresses: Addresses) -> Program:
+def attaching_program(program: Program, here: Machine, access: Limit, addresses: AddressChoice) -> Program:
     """The program of a process that attaches: it imports and maps the allocations of a held program.
 
     here: the machine as that process sees it. access: limits the rights; sealed mappings stay sealed.
@@ -224,7 +223,7 @@ def of_other_family(name: str, made: str, here: str) -> Diagnostic:
     return Diagnostic("HP454", "the runtimes are of different kinds", why=why)
 
 
-def _unsealable(program: Program, devices: Mapping[str, int], limits: Mapping[str, Right]) -> dict[str, Rights]:
+def _unsealable(program: Program, devices: Mapping[str, int], limits: Mapping[str, Right]) -> dict[str, Access]:
     """Sealed mappings that an attached process may unseal -> their rights after that."""
     return {
         mapping: tuple((who, right) for who, right in rights if who == HOST or who in devices)

@@ -14,7 +14,7 @@ from hipplan.language.host import HOST, is_host
 from hipplan.language.objects import bare_uuid
 from hipplan.plain import counted
 from hipplan.program.consent import is_allowed, patterns_for, refusal
-from hipplan.program.held import Access, has_writers, limit, mappings
+from hipplan.program.held import Limit, has_writers, limit, mappings
 from hipplan.program.losses import less, overlapping, ranges_of
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -35,7 +35,7 @@ class HeldLoss(NamedTuple):
         return f"{self.kind} {self.name}: {self.text}"
 
 
-def require_consent(old: Program, new: Program, *, given: Access, access: Access, lose: Sequence[str]) -> None:
+def require_consent(old: Program, new: Program, *, given: Limit, access: Limit, lose: Sequence[str]) -> None:
     """Raises ApplyError (HP423): something is lost that `lose` does not name. Arguments as of losses_of_holder()."""
     refused = [loss for loss in losses_of_holder(old, new, given=given, access=access) if not is_allowed(loss, lose)]
     if refused:
@@ -44,7 +44,7 @@ def require_consent(old: Program, new: Program, *, given: Access, access: Access
         raise refusal(f"the new plan would lose {total_text(refused)}", map(str, refused), hint)
 
 
-def losses_of_holder(old: Program, new: Program, *, given: Access, access: Access) -> list[HeldLoss]:
+def losses_of_holder(old: Program, new: Program, *, given: Limit, access: Limit) -> list[HeldLoss]:
     """What attached processes find no more. given: the most that one of them was attached with since the old memory was
     filled. access: the most that the holder allows, now and then."""
     return [*_written(old, given), *_names(old, new), *_rights(old, new, access)]
@@ -59,7 +59,7 @@ def total_text(lost: list[HeldLoss]) -> str:
     return f"{', '.join(parts)} and {last}" if parts else last
 
 
-def _written(old: Program, given: Access) -> Iterator[HeldLoss]:
+def _written(old: Program, given: Limit) -> Iterator[HeldLoss]:
     """Memory that an attached process could write."""
     known = {resource.name: resource for resource in old.resources}
     sizes: dict[str, int] = {}
@@ -82,7 +82,7 @@ def _names(old: Program, new: Program) -> Iterator[HeldLoss]:
             yield HeldLoss("name", resource.kind, resource.name, resource.inside, "is not in the new plan")
 
 
-def _rights(old: Program, new: Program, access: Access) -> Iterator[HeldLoss]:
+def _rights(old: Program, new: Program, access: Limit) -> Iterator[HeldLoss]:
     """Rights at the same places of ranges of the same name."""
     before, now = ranges_of(old), ranges_of(new)
     names = {_identity(old, name): name for name in (*old.devices, HOST)}
@@ -98,7 +98,7 @@ def _rights(old: Program, new: Program, access: Access) -> Iterator[HeldLoss]:
                     yield loss
 
 
-def _rights_of(mapping: Resource, program: Program, access: Access) -> Mapping[str, str]:
+def _rights_of(mapping: Resource, program: Program, access: Limit) -> Mapping[str, str]:
     """What each device may do in an attached process, which may unseal what it may write."""
     most = limit(mapping, access)
     given = program.sealed.get(mapping.name, mapping.access) if most == "rw" else mapping.access

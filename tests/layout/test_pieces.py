@@ -121,7 +121,7 @@ def test_other_releases_and_cuda_keep_the_memory_in_one_piece(what: str) -> None
 def test_memory_is_cut_into_pieces_of_one_size_only_where_it_must_be() -> None:
     def sizes(what: str) -> list[int]:
         made = lowered(hipplan.compile(UNEQUAL[what], machine("7.2.53211")))
-        return [step.size // MIB for step in made.steps if isinstance(step, hipplan.program.steps.CreateAllocation)]
+        return [step.size // MIB for step in made.own_memory()]
 
     assert sizes("unlike rights") == [2] * 6
     assert sizes("holes") == [2] * 6
