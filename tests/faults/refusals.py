@@ -74,6 +74,7 @@ PLANS: dict[str, Plan] = {
         "allocations": {"given": {"bind": "shared", "size": "2MiB", "shareable": "posix_fd"}},
         "reservations": {"theirs": {"mappings": [{"allocation": "given", "access": {"gpu.0": "rw"}}]}},
     },
+    "coherent": {"buffers": {"flags": {"kind": "coherent", "size": "64KiB", "device": "gpu.1"}}},
     "pinned": {"buffers": {"staging": {"kind": "pinned", "size": "1MiB", "device": "gpu.1"}}},
     "registered": {
         "buffers": {
