@@ -156,7 +156,7 @@ def _attach(source: Source, root: Item, items: list[Item], lines: _CommentLines)
     head: list[str] = []
     all_of_them: list[str] = []
     at = 0
-    for index, comment in _comments(source, items, lines):
+    for index, comment in _comments(source, items):
         all_of_them.append(comment)
         while at < len(items) and items[at].start.index < index:
             at += 1
@@ -179,7 +179,7 @@ def _attach(source: Source, root: Item, items: list[Item], lines: _CommentLines)
     return head, all_of_them
 
 
-def _comments(source: Source, items: list[Item], lines: _CommentLines) -> Iterator[tuple[int, str]]:
+def _comments(source: Source, items: list[Item]) -> Iterator[tuple[int, str]]:
     """(where, text) of each comment: they stand outside the scalars."""
     for start, end in _gaps(source, items):
         for match in _OUTSIDE.finditer(source.text, start, end):

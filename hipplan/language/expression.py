@@ -164,11 +164,11 @@ class _Parser:
             raise self.unexpected()
         if kind == "name" and self.text.startswith("(", self.at):
             raise ExpressionError("HP021", f"there is no function '{token[:60]}'", start, len(token), _HOLDS)
-        value = self.lookup(token, start) if kind == "name" else self.literal(kind, token, start)
+        value = self.lookup(token, start) if kind == "name" else self.literal(token, start)
         self.next()
         return value
 
-    def literal(self, kind: str, token: str, start: int) -> int:
+    def literal(self, token: str, start: int) -> int:
         try:
             return parse_size(int(token, 16) if token.startswith("0x") and len(token) <= 20 else token)
         except SizeError as error:

@@ -20,7 +20,7 @@ from hipplan.errors import ApplyError, Diagnostic
 from hipplan.kinds.mapping.live import KeepAccess, Map, Rights, SetAccess
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.lowering.pieces import whole_name
-from hipplan.lowering.sure_access import Ranges, concerned, rights_of
+from hipplan.lowering.sure_access import Ranges, concerned, right_sets
 from hipplan.machines.machine import Machine
 from hipplan.program.change import Change
 from hipplan.program.difference import Difference
@@ -78,7 +78,7 @@ def opened_by(change: Change) -> dict[Map, Rights]:
     links, machine = first_links(change), change.new.measured
     if not links or machine is None:
         return {}
-    devices, rights = change.old.owners, rights_of(change.old.steps)
+    devices, rights = change.old.owners, right_sets(change.old.steps)
     maps = [*change.old.mappings()]
     memory = {devices[step.name] for step in maps}
     reached = links if UNSEEN in memory else links.keys() & memory
@@ -144,7 +144,7 @@ def _kept(change: Difference) -> Iterator[KeepAccess]:
     opened = opened_by(change)
     if not opened:
         return
-    ranges, rights = Ranges(change.old), rights_of(change.old.steps)
+    ranges, rights = Ranges(change.old), right_sets(change.old.steps)
     in_range: dict[str, list[Map]] = {}
     for step in change.old.mappings():
         in_range.setdefault(step.reservation, []).append(step)

@@ -21,7 +21,7 @@ from hipplan.errors import Diagnostic, MachineError
 from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.language.findings import in_order
-from hipplan.lowering.sure_access import Rights, concerned, rights_of
+from hipplan.lowering.sure_access import RightsSet, concerned, right_sets
 from hipplan.program.change import Change
 from hipplan.program.program import Program
 from hipplan.program.resources import Access
@@ -96,9 +96,9 @@ def note(program: Program) -> str:
     return "; ".join(notes)
 
 
-def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:
+def _rights(program: Program) -> dict[str, tuple[RightsSet, Access]]:
     """Mapping -> its rights now and when unsealed; without mappings that no device may use."""
-    given = rights_of(_there(program))
+    given = right_sets(_there(program))
     return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in given.items()}
 
 
@@ -107,7 +107,7 @@ def _there(program: Program) -> chain[Step]:
     return chain(program.steps, program.sleeping)
 
 
-def _with_attached(mapping: str, rights: tuple[Rights, Access], writable: Set[str]) -> object:
+def _with_attached(mapping: str, rights: tuple[RightsSet, Access], writable: Set[str]) -> object:
     """The same rights, and whether attached processes have write access."""
     has_writers = any(right == "rw" for given in rights for _, right in given)
     return rights, has_writers and whole_name(mapping) in writable

@@ -16,7 +16,8 @@ from hipplan.program.change import Change
 from hipplan.program.program import Program
 from hipplan.program.steps import Step
 
-Rights = frozenset[tuple[int, str]]
+RightsSet = frozenset[tuple[int, str]]
+"""(ordinal, right) of each device that may use a mapping."""
 
 
 def concerned(machine: Machine | None) -> bool:
@@ -24,7 +25,7 @@ def concerned(machine: Machine | None) -> bool:
     return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
 
 
-def rights_of(some_steps: Iterable[Step]) -> dict[str, Rights]:
+def right_sets(some_steps: Iterable[Step]) -> dict[str, RightsSet]:
     """Mapping -> who may use it; without mappings that no device may use."""
     given = [step for step in some_steps if isinstance(step, SetAccess)]
     kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
@@ -34,7 +35,7 @@ def rights_of(some_steps: Iterable[Step]) -> dict[str, Rights]:
 @dataclass(slots=True)
 class _Mapped:
     size: int
-    rights: Rights
+    rights: RightsSet
 
 
 class Ranges:
@@ -43,7 +44,7 @@ class Ranges:
     def __init__(self, program: Program) -> None:
         self._pieces: dict[str, dict[int, _Mapped]] = {}
         self._sizes: dict[str, Counter[int]] = {}
-        rights = rights_of(program.steps)
+        rights = right_sets(program.steps)
         for step in program.mappings():
             self.map(step, rights.get(step.name, frozenset()))
 
@@ -51,7 +52,7 @@ class Ranges:
         """Add an empty range."""
         self._pieces[name], self._sizes[name] = {}, Counter()
 
-    def map(self, step: Map, rights: Rights = frozenset()) -> None:
+    def map(self, step: Map, rights: RightsSet = frozenset()) -> None:
         self._pieces.setdefault(step.reservation, {})[step.offset] = _Mapped(step.size, rights)
         self._sizes.setdefault(step.reservation, Counter())[step.size] += 1
 
@@ -61,7 +62,7 @@ class Ranges:
         if not sizes[gone.size]:
             del sizes[gone.size]
 
-    def is_sure(self, name: str, at: int, allowed: Set[Rights], *, together: bool) -> bool:
+    def is_sure(self, name: str, at: int, allowed: Set[RightsSet], *, together: bool) -> bool:
         """Whether access to a piece is accepted in every order, and gives no device more than elsewhere."""
         pieces = self._pieces[name]
         if len(self._sizes[name]) == 1 and not together:
@@ -70,7 +71,7 @@ class Ranges:
         whole = last + pieces[last].size - first == sum(piece.size for piece in pieces.values())
         return together and whole and all(piece.rights in allowed for place, piece in pieces.items() if place != at)
 
-    def set(self, name: str, at: int, rights: Rights, *, together: bool) -> None:
+    def set(self, name: str, at: int, rights: RightsSet, *, together: bool) -> None:
         pieces = self._pieces[name]
         for piece in pieces.values() if together else (pieces[at],):
             piece.rights = rights
@@ -101,5 +102,5 @@ def unsure(change: Change) -> Iterator[Step]:
             ranges.set(*now[step.name], rights, together=step.together)
 
 
-def _given(rights: Iterable[tuple[int, str]]) -> Rights:
+def _given(rights: Iterable[tuple[int, str]]) -> RightsSet:
     return frozenset((who, right) for who, right in rights if right != "none")

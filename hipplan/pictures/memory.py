@@ -143,7 +143,7 @@ class MemoryRibbons:
             facts=facts + self._where(of.name) + (f", {counted(len(tensors), 'tensor')}" if tensors else ""),
             size=max(reserved, mapped),
             tracks=tuple(tracks),
-            chips=(*self._states(of.name, pieces), *(_who(next(iter(rights)), self) if len(rights) == 1 else ())),
+            chips=(*self._states(of.name, pieces), *(_who(next(iter(rights))) if len(rights) == 1 else ())),
         )
 
     def pieces(self, inside: str) -> list[MappedStretch]:
@@ -336,7 +336,7 @@ def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[MappedStretch]) 
             yield at, piece.end
 
 
-def _who(access: Access, memory: MemoryRibbons) -> Iterator[Chip]:
+def _who(access: Access) -> Iterator[Chip]:
     """One chip for each right that some device has on all of it."""
     for right in ("rw", "r"):
         who = [name for name, given in access if given == right]
