@@ -37,6 +37,7 @@ from hipplan.processes.connections import Connection, Late
 from hipplan.processes.packets import Gone, Message, Received, TooLong
 from hipplan.program import held, held_bytes, held_losses, open_sizes, written
 from hipplan.program.program import Program
+from hipplan.program.resources import RANGES
 from hipplan.units import about_size
 
 log = logging.getLogger("hipplan")
@@ -294,9 +295,7 @@ def _undo(layout: Layout, error: BaseException) -> None:
 def _hand_over(layout: Layout, chosen: Chosen, holder: HolderConnection) -> None:
     """Send the holder a description of the layout and descriptors of its allocations."""
     addresses = {
-        resource.name: layout[resource.name].address
-        for resource in layout.program.resources
-        if resource.kind in ("reservation", "region")
+        resource.name: layout[resource.name].address for resource in layout.program.resources if resource.kind in RANGES
     }
     program = held.held_program(layout.program, addresses)
 

@@ -27,6 +27,7 @@ from hipplan.notebooks import InNotebooks
 from hipplan.plain import seconds
 from hipplan.program.checks import Check
 from hipplan.program.patterns import required
+from hipplan.program.resources import RANGES
 
 if TYPE_CHECKING:
     from hipplan.pictures.picture import Picture
@@ -113,7 +114,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         with self._holding.lock.taken():
             self._holding.require_open()
             state = self._holding.state
-            ranges = [resource for resource in state.program.resources if resource.kind in ("region", "reservation")]
+            ranges = [resource for resource in state.program.resources if resource.kind in RANGES]
             addresses = {range_.name: at for range_ in ranges if (at := state.address(range_)) is not None}
         return draw(state.program, addresses=addresses)
 

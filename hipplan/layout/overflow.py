@@ -13,6 +13,7 @@ from hipplan.layout.verbs import Grow
 from hipplan.program import patterns
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
+from hipplan.program.resources import RANGES
 
 _OUT_OF_MEMORY = 2
 
@@ -22,7 +23,7 @@ def overflows(program: Program, name: str) -> bool:
     regions = program.regions
     if not any(region.region.spec.overflow for region in regions.values()):
         return False
-    meant = patterns.chosen(program, [name], "region", "reservation")
+    meant = patterns.chosen(program, [name], *RANGES)
     return any(name in regions and regions[name].region.spec.overflow for name in meant)
 
 

@@ -28,13 +28,13 @@ from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
 from hipplan.program.refusals import cannot_sleep
 from hipplan.program.resize import Size, require
+from hipplan.program.resources import RANGES
 from hipplan.program.sleeping_bytes import plan_name_of
 
 Group: TypeAlias = LayoutAgreement | None
 """The other ranks, where the layout has a group."""
 
-_RANGES = ("region", "reservation")
-_SEALABLE = ("region", "reservation", "mapping")
+_SEALABLE = (*RANGES, "mapping")
 
 
 class NewPlan(Protocol):
@@ -159,7 +159,7 @@ def _updated(wanted: Update, state: State, group: Group) -> Difference:
 
 
 def _grown(wanted: Grow, state: State, group: Group) -> Difference:
-    program, kinds = state.program, _RANGES if wanted.free is None else ("region",)
+    program, kinds = state.program, RANGES if wanted.free is None else ("region",)
     for name in patterns.chosen(program, [wanted.name], *kinds):
         if require(program, name, *kinds) == "region":
             program = resize.grown(program, name, by=wanted.by, to=wanted.to, free=wanted.free)
@@ -171,8 +171,8 @@ def _grown(wanted: Grow, state: State, group: Group) -> Difference:
 
 def _shrunk(wanted: Shrink, state: State, group: Group) -> Difference:
     program = state.program
-    for name in patterns.chosen(program, [wanted.name], *_RANGES):
-        if require(program, name, *_RANGES) == "region":
+    for name in patterns.chosen(program, [wanted.name], *RANGES):
+        if require(program, name, *RANGES) == "region":
             program = resize.shrunk(program, name, by=wanted.by, to=wanted.to)
         else:
             program = extend.shrunk(program, name, _addresses(state, name), by=wanted.by, to=wanted.to)

@@ -153,8 +153,7 @@ class Piece(_core.Window, InNotebooks):
     def devices(self) -> tuple[str, ...]:
         """The plan's names for what has the bytes: devices, in the order of addresses, or `host`; empty for what has
         no memory of its own, such as a reservation."""
-        shares = self.resource.bytes_by_device
-        return tuple(name for name, _ in shares) if shares else tuple(filter(None, (self.resource.device,)))
+        return self.resource.devices
 
     @property
     def read_only(self) -> bool:

@@ -17,7 +17,7 @@ from hipplan.pictures.svg import offset
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.program import Program
-from hipplan.program.resources import Access, Resource
+from hipplan.program.resources import RANGES, Access, Resource
 from hipplan.units import about_size, full_size
 
 PIECES_MAX = 400
@@ -88,11 +88,7 @@ class MemoryRibbons:
 
     def ranges(self) -> list[Resource]:
         """Regions and reservations, which have ribbons of their own."""
-        return [
-            resource
-            for resource in self.program.resources
-            if resource.kind in ("region", "reservation") and "#" not in resource.name
-        ]
+        return [resource for resource in self.program.resources if resource.kind in RANGES and "#" not in resource.name]
 
     def ribbons(self) -> Iterator[Ribbon]:
         ranges = self.ranges()
@@ -208,7 +204,7 @@ class MemoryRibbons:
         for number in range(0, len(tensors), self._together):
             group = tensors[number : number + self._together]
             first, last = group[0], group[-1]
-            who = [device for device, _ in first.bytes_by_device] or [first.device]
+            who = first.devices
             sign = self.sign_of(first)
             look = OF_SIGNS[sign] if sign else self.owners.look(self.program, who[0]) if len(who) == 1 else "several"
             short = first.name[len(first.inside) + 1 :]

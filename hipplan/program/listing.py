@@ -15,7 +15,7 @@ from hipplan.program.change import Change
 from hipplan.program.losses import Loss
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
-from hipplan.program.resources import Access, Resource
+from hipplan.program.resources import RANGES, Access, Resource
 from hipplan.units import format_size, full_size, short_size
 
 ACTIONS = {"+": "make", "~": "alter", "-/+": "replace", "-": "free"}
@@ -156,7 +156,7 @@ def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey)
 
 def _again(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     """How an object is recreated."""
-    if now.kind in ("region", "reservation") and _chunks_recreated(now, change)[0] == 0:
+    if now.kind in RANGES and _chunks_recreated(now, change)[0] == 0:
         yield from ("is reserved again", _sizes(was, now), "with its bytes" * (now.kind == "region"))
         return
     yield from ("is recreated", _sizes(was, now), _devices(was, now))

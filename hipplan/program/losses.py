@@ -26,7 +26,7 @@ from hipplan.program.content_steps import where_written
 from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
-from hipplan.program.resources import Access, Resource
+from hipplan.program.resources import RANGES, Access, Resource
 from hipplan.program.sealing import as_loaded
 from hipplan.program.steps import CPU_ORDINAL
 from hipplan.units import about_size
@@ -251,7 +251,7 @@ class _Losses:
         kept = self._change.kept
         for (kind, name), resource in self._old.objects.items():
             again = self._new.objects.get((kind, name))
-            if kind in ("region", "reservation") and again is not None and ("reservation", name) not in kept:
+            if kind in RANGES and again is not None and ("reservation", name) not in kept:
                 self._of(resource).address = "moves"
             elif kind == "tensor" and again is not None and ("reservation", resource.inside) in kept:
                 if resource.offset != again.offset:

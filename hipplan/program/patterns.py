@@ -8,6 +8,7 @@ from hipplan.errors import suggest_or_list
 from hipplan.plain import called
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse
+from hipplan.program.resources import RANGES
 
 ANY = "*"
 Names = str | Iterable[str]
@@ -72,7 +73,7 @@ def _meant(program: Program, pattern: str, kinds: Sequence[str]) -> list[str]:
         if resource.kind in kinds and "#" not in resource.name and matches(pattern, resource.name)
         and resource.name not in program.parts and resource.inside not in program.regions
     ]  # fmt: skip
-    ranges = {resource.name for resource in meant if resource.kind in ("region", "reservation")}
+    ranges = {resource.name for resource in meant if resource.kind in RANGES}
     mapped = {resource.memory for resource in program.resources if resource.inside in ranges}
     return [
         resource.name

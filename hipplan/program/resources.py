@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from hipplan.language.model import Attached
 
+RANGES = ("region", "reservation")
+"""The kinds of objects that are ranges of addresses."""
+
 Access = tuple[tuple[str, str], ...]
 """(device name, right) of each who has one."""
 
@@ -98,6 +101,12 @@ class Resource:
                 if who != holder:
                     rights.setdefault(who, []).append(right)
         return own, {who: min(theirs) for who, theirs in rights.items()}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The plan's names for what has its bytes: devices, in the order of addresses, or `host`; none of a
+        reservation."""
+        return tuple(device for device, _ in self.bytes_by_device) or tuple(filter(None, (self.device,)))
 
     @property
     def waste(self) -> int:

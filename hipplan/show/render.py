@@ -153,7 +153,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
         row = [
             resource.name,
             resource.kind,
-            ", ".join(device for device, _ in resource.bytes_by_device) or resource.device,
+            ", ".join(resource.devices),
             short_size(resource.asked) if sized else "",
             short_size(resource.size) if sized else "",
         ]

@@ -14,7 +14,7 @@ from rich.table import Table
 from hipplan.plain import counted
 from hipplan.program.listing import Line
 from hipplan.program.program import Program
-from hipplan.program.resources import Resource
+from hipplan.program.resources import RANGES, Resource
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.tables import fitted_table
 from hipplan.units import about_size, format_size, short_size
@@ -24,7 +24,6 @@ ROWS_MAX = 60
 FAMILIES_MAX = 4
 """More names than these are counted."""
 _BAR_WIDTH = 30
-_RANGES = ("region", "reservation")
 _NUMBERS = re.compile(r"[0-9]+")
 _Row = TypeVar("_Row")
 
@@ -106,10 +105,9 @@ def objects_of(resources: Sequence[Resource]) -> list[ObjectsLine]:
     """Each region and reservation with its contents, and the families of other objects, by first appearance. Where
     there are more than ROWS_MAX, families of regions and reservations, too."""
     inside = Counter((resource.kind, resource.inside) for resource in resources)
-    parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
-    shown = [resource for resource in resources if not resource.inside and resource.name not in parts]
+    shown = _outer(resources)
     rows = [
-        *_summed(shown, inside, lambda resource: resource.name if resource.kind in _RANGES else _family(resource.name))
+        *_summed(shown, inside, lambda resource: resource.name if resource.kind in RANGES else _family(resource.name))
     ]
     return rows if len(rows) <= ROWS_MAX else [*_summed(shown, inside, lambda resource: _family(resource.name))]
 
@@ -138,8 +136,14 @@ def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
     """A few resources for a screen: of very many only those that are in no other."""
     if len(resources) <= ROWS_MAX:
         return resources
-    parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
-    return [resource for resource in resources if not resource.inside and resource.name not in parts][:ROWS_MAX]
+    return _outer(resources)[:ROWS_MAX]
+
+
+def _outer(resources: Iterable[Resource]) -> list[Resource]:
+    """The resources that are in no other."""
+    resources = [*resources]
+    chunks = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
+    return [resource for resource in resources if not resource.inside and resource.name not in chunks]
 
 
 def _summed(
@@ -147,9 +151,7 @@ def _summed(
 ) -> Iterator[ObjectsLine]:
     """The objects of each kind and name."""
     for (kind, name), alike in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
-        holders = dict.fromkeys(
-            who for resource in alike for who in ([who for who, _ in resource.bytes_by_device] or [resource.device])
-        )
+        holders = dict.fromkeys(who for resource in alike for who in resource.devices or ("",))
         counts = {
             what: sum(inside.get((what, resource.name), 0) for resource in alike) for what in ("tensor", "mapping")
         }
@@ -207,10 +209,8 @@ def tensors_table(resources: Iterable[Resource]) -> str:
     for resource in resources:
         if resource.kind == "tensor":
             shape = "x".join(map(str, resource.shape))
-            device = ", ".join(device for device, _ in resource.bytes_by_device) or resource.device
-            rows.append(
-                (resource.name, format_size(resource.offset), resource.dtype, shape, short_size(resource.size), device)
-            )
+            size, devices = short_size(resource.size), ", ".join(resource.devices)
+            rows.append((resource.name, format_size(resource.offset), resource.dtype, shape, size, devices))
     return fitted_table(columns, rows)
 
 
