@@ -138,12 +138,12 @@ class Step:
     @property
     def is_on_device(self) -> bool:
         """Whether it owns memory of a device."""
-        return False
+        return self.owns_memory and self.owner != CPU_ORDINAL
 
     @property
     def is_on_host(self) -> bool:
         """Whether it owns memory of the host."""
-        return False
+        return self.owns_memory and self.owner == CPU_ORDINAL
 
     @property
     def passed_as(self) -> str:

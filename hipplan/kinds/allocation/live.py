@@ -61,14 +61,6 @@ class CreateAllocation(Step):
     def moved_to(self, number: int, location: str) -> CreateAllocation:
         return replace(self, device=number, location=location)
 
-    @property
-    def is_on_device(self) -> bool:
-        return self.location == "device"
-
-    @property
-    def is_on_host(self) -> bool:
-        return self.location != "device"
-
     def read_back(self, values: Iterator[int], words: Words, devices: Mapping[str, int]) -> Iterator[Check]:
         location, device, kind, handle = islice(values, 4)
         current = _place(words("location", location), device)
