@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from hipplan.notebooks import InNotebooks
@@ -150,33 +149,6 @@ def _now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
     who = dict.fromkeys([*after, *was])
     return tuple((device, after.get(device, "none")) for device in who), tuple(
         (device, was.get(device, "none")) for device in who
-    )
-
-
-def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence[steps.Step]) -> Difference:
-    """The difference if memory is made again in its place, and nothing else. Its cost depends on that memory only.
-
-    was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
-    """
-    rights = {step.name: step.rights for step in was if isinstance(step, steps.SetAccess)}
-    gone = tuple(step for step in was if step.makes)
-    # From the end, as in _Comparison.
-    mapped = sorted((s for s in gone if isinstance(s, steps.Map)), key=attrgetter("offset"), reverse=True)
-    taken_out = [
-        TakeOut(step.name, step.origin, step.reservation, step.allocation, rights.get(step.name, ())) for step in mapped
-    ]
-    mapped_again = [step for step in now if isinstance(step, (steps.Map, steps.SetAccess))]
-    return Difference(
-        old=old,
-        new=new,
-        additions=tuple(step for step in now if step.makes == "allocation"),
-        changes=(*taken_out, *upward(mapped_again, {step.reservation for step in mapped})),
-        gone=gone,
-        released=tuple(step for step in gone if step.makes == "allocation"),
-        renamed={},
-        kept=KeysOf(new, without=now),
-        changed=frozenset(),
-        renewed=tuple(now),
     )
 
 

@@ -176,4 +176,6 @@ def test_a_sealed_region_is_still_a_run(names: list[str]) -> None:
 def test_steps_that_are_changed_to_what_they_are_stay_in_their_run() -> None:
     program = program_of("one device")
     assert [*runs(program.with_steps({5: program.steps[5]}).steps)] == [*runs(program.steps)]
-    assert len([*runs(program.with_steps({5: program.steps[6]}).steps)]) == 1
+    changed = {5: program.steps[6], 50: program.steps[6]}
+    memory, others, mapped = (run for _, run in runs(program.with_steps(changed).steps))
+    assert (memory.chunks, others.chunks, mapped.chunks) == (range(5, 49), range(50, 100), range(100))
