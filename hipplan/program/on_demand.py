@@ -52,6 +52,8 @@ class OnDemand(Sequence[Item]):
     def __eq__(self, other: object) -> bool:
         if type(other) is type(self) and self.same_as(other):
             return True
+        if not isinstance(other, (OnDemand, tuple, list)):
+            return NotImplemented  # a Series compares what it has on demand
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(is_equal, self, other))
 
     __hash__ = None  # type: ignore[assignment]

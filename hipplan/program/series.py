@@ -193,8 +193,10 @@ class Series(Sequence[Item]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Series) and not (self._changed or other._changed) and self._parts == other._parts:
-            return True
+        if isinstance(other, (Series, OnDemand)):
+            mine, others = self.segments(), tuple(segments(other))
+            if [*map(len, mine)] == [*map(len, others)]:
+                return all(map(is_equal, mine, others))
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(is_equal, self, other))
 
     __hash__ = None  # type: ignore[assignment]
