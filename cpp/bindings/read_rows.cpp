@@ -1,12 +1,12 @@
 #include "read_rows.hpp"
 
 #include <array>
-#include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
 #include "fields.hpp"
+#include "run_members.hpp"
 
 namespace hipplan {
 namespace {
@@ -14,7 +14,9 @@ namespace {
 constexpr std::string_view memory_run = "create allocations";
 constexpr std::string_view mapping_run = "map and set access";
 constexpr std::string_view unmap_run = "unmap chunks";
-constexpr std::size_t most_rows = PY_SSIZE_T_MAX / 2;
+constexpr std::string_view copy_run = "copy chunks";
+constexpr std::size_t most_of_member = 6;  ///< rows or names that a member of a run makes
+constexpr std::size_t most_rows = PY_SSIZE_T_MAX / most_of_member;
 constexpr auto too_many_rows = "the rows are more than memory can hold";
 
 /// The items of a tuple that the members of a run have in turn, or of a tuple of runs.
@@ -43,6 +45,7 @@ std::size_t rows_in(PyObject* tuple) {
   const auto operation = from.text();
   if (operation == memory_run) return members_in(from);
   if (operation == mapping_run) return 2 * members_in(from);
+  if (operation == copy_run) return most_of_member * members_in(from);
   if (operation != unmap_run) return 1;
   std::size_t total = 0;
   for (auto* const item : items_of(from.next())) {
@@ -50,18 +53,6 @@ std::size_t rows_in(PyObject* tuple) {
     if (total > most_rows) throw std::invalid_argument(too_many_rows);
   }
   return total;
-}
-
-/// Raises for a run whose last member, or what counts on with its members, has no number.
-void require_numbers(std::uint64_t first, std::uint64_t count, std::uint64_t step = 1) {
-  if (step != 0 && count > (std::numeric_limits<std::uint64_t>::max() - first) / step) {
-    throw std::invalid_argument("a run has a number that is too large");
-  }
-}
-
-slot_id require_slot(slot_id slot) {
-  if (slot == no_slot) throw std::invalid_argument("a run has slots");
-  return slot;
 }
 
 class reader {
@@ -89,9 +80,14 @@ class reader {
     ((operation == Rows::operation && (read = &read_kind<Rows>)) || ...);
     return read;
   }
+  void add(std::string name, slot_id slot, decltype(row::what) what) {
+    const auto& kept = names_->emplace_back(std::move(name));
+    out_->rows.push_back({plan_name({names_, &kept}), slot, std::move(what)});
+  }
   void read_memory_run(fields& from);
   void read_mapping_run(fields& from);
   void read_unmap_run(fields& from);
+  void read_copy_run(fields& from);
 
   /// Thousands of mappings share the same rights, as the same Python object: then it is read once.
   [[nodiscard]] rights read_rights(PyObject* given);
@@ -236,6 +232,7 @@ void reader::read(PyObject* tuple) {
   if (operation == memory_run) return read_memory_run(from);
   if (operation == mapping_run) return read_mapping_run(from);
   if (operation == unmap_run) return read_unmap_run(from);
+  if (operation == copy_run) return read_copy_run(from);
   if (operation.data() != last_operation_.data()) {
     last_reads_ = find(operation);
     last_operation_ = operation;
@@ -245,19 +242,6 @@ void reader::read(PyObject* tuple) {
   out_->rows.push_back({plan_name({names_, &name}), slot, last_reads_(*this, from)});
   from.end();
 }
-
-/// The members of a run, from their number on, and their slots.
-struct members {
-  explicit members(fields& from)
-      : region(from.text()), slot(require_slot(from.slot())), first(from.number()), count(from.number()) {
-    require_numbers(first, count);
-    require_numbers(slot, count);
-  }
-  std::string region;
-  slot_id slot;
-  std::uint64_t first;
-  std::uint64_t count;
-};
 
 /// Allocations of chunks: fields as of "create allocation" for each kind, which the members have in turn.
 void reader::read_memory_run(fields& from) {
@@ -271,8 +255,7 @@ void reader::read_memory_run(fields& from) {
   from.end();
   if (kinds.empty()) throw std::invalid_argument("a run of allocations has no kind");
   for (std::uint64_t i = 0; i < all.count; ++i) {
-    const auto& name = names_->emplace_back(all.region + '#' + std::to_string(all.first + i));
-    out_->rows.push_back({plan_name({names_, &name}), all.slot + i, kinds[i % kinds.size()]});
+    add(all.region + '#' + std::to_string(all.first + i), all.slot + i, kinds[i % kinds.size()]);
   }
 }
 
@@ -323,10 +306,58 @@ void reader::read_unmap_run(fields& from) {
   if (runs.empty()) throw std::invalid_argument("no run goes");
   for (auto i = runs.front().all.count; i-- > 0;) {
     for (const auto& [all, range, memory, before] : runs) {
-      const auto& name = names_->emplace_back(all.region + '[' + std::to_string(all.first + i) + ']');
-      const unmap_memory what{range, memory + i, before[i % before.size()], false};
-      out_->rows.push_back({plan_name({names_, &name}), all.slot + i, what});
+      add(all.region + '[' + std::to_string(all.first + i) + ']', all.slot + i,
+          unmap_memory{range, memory + i, before[i % before.size()], false});
     }
+  }
+}
+
+/// Copies of chunks' bytes into new memory, which is mapped at a temporary place for this, and so is the old
+/// memory unless it is read in place. The members have in turn: whether it is, and the devices that write and
+/// read, with the rights at the temporary place.
+void reader::read_copy_run(fields& from) {
+  struct way {
+    bool in_place;
+    device_id target;
+    rights writes;
+    device_id source;
+    rights reads;
+  };
+  const members all(from);
+  const auto size_bytes = from.number();
+  const auto memory = require_slot(from.slot());
+  const auto old_memory = require_slot(from.slot());
+  const auto old_mapped = require_slot(from.slot());
+  std::vector<way> ways;
+  for (auto* const item : items_of(from.next())) {
+    fields of(item);
+    const auto in_place = of.boolean();
+    const auto target = of.device();
+    const auto writes = read_rights(of.next());
+    const auto source = of.device();
+    ways.push_back({in_place, target, writes, source, read_rights(of.next())});
+    of.end();
+  }
+  from.end();
+  if (ways.empty()) throw std::invalid_argument("chunks are copied in no way");
+  require_numbers(all.slot, all.count, most_of_member);
+  require_numbers(0, 2, size_bytes);
+  for (const auto first : {memory, old_memory, old_mapped}) require_numbers(first, all.count);
+  auto next_slot = all.slot;
+  for (std::uint64_t i = 0; i < all.count; ++i) {
+    const auto& way = ways[i % ways.size()];
+    const auto chunk = all.region + '#' + std::to_string(all.first + i);
+    const auto place = next_slot++;
+    add(chunk + " (copy)", place, reserve_range{(way.in_place ? 1 : 2) * size_bytes, 0, 0, 0, false});
+    const auto target = next_slot++;
+    add(chunk + " (copied to)", target, map_memory{place, 0, memory + i, size_bytes});
+    add(chunk + " (copied to)", target, set_rights{way.writes, std::nullopt, false});
+    const auto source = way.in_place ? old_mapped + i : next_slot++;
+    if (!way.in_place) {
+      add(chunk + " (copied from)", source, map_memory{place, size_bytes, old_memory + i, size_bytes});
+      add(chunk + " (copied from)", source, set_rights{way.reads, std::nullopt, false});
+    }
+    add(chunk, target, copy_memory{way.target, source, way.source, size_bytes});
   }
 }
 

@@ -125,7 +125,7 @@ def _woken(program: Program, names: Names | None, retain: bool) -> list[Wake | C
     if not sleepers.units_away(program, wanted):
         return [Wake(wanted, retain)]
     home = ComeHome(wanted, retain)
-    return [Wake(wanted, retain), home] if sleepers.units_asleep(program, wanted) else [home]
+    return [Wake(wanted, retain), home] if sleepers.is_any_asleep(program, wanted) else [home]
 
 
 def _call_on_map(holding: Holding) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, NoReturn
@@ -36,6 +36,7 @@ from hipplan.lowering.rows import ChangeRows
 from hipplan.program.backups import is_backup
 from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
+from hipplan.program.facts import made_slots
 from hipplan.program.runs import plain
 from hipplan.program.series import Series
 from hipplan.program.steps import Step
@@ -232,7 +233,7 @@ class Transaction:
             kept += made.kept
             self._change = _core.Change(
                 holdings, rows, slots, made.extra, same, renewed, kept,
-                behind=self._slots_of(step for step in plain(change.gone) if is_backup(step)),
+                behind=self._slots_of([step for step in plain(change.gone) if is_backup(step)]),
                 spared=self._slots_of(change.spared), frees_spares=change.retain is False, timed=timed,
             )  # fmt: skip
         else:
@@ -246,9 +247,9 @@ class Transaction:
             self._change.bind(self._bound)
         return rows
 
-    def _slots_of(self, gone: Iterable[Step]) -> list[int]:
+    def _slots_of(self, gone: Sequence[Step]) -> list[int]:
         """The slots that objects had."""
-        return [self.old.slot(step.name) for step in gone]
+        return made_slots(gone, self.old.lowered.slots)
 
     def _advance(self, steps: Sequence[Step], gives_up: float = math.inf) -> None:
         """Runs the rows of these steps, which are the next. gives_up: when a search for an address ends."""

@@ -19,12 +19,12 @@ from hipplan.lowering.openings import with_rights_kept
 from hipplan.lowering.pieces import fitted, is_uneven, named, no_way, whole_name
 from hipplan.lowering.sure_access import concerned, unsure
 from hipplan.program import sealing
+from hipplan.program.carries import carries_one_by_one
 from hipplan.program.change import Change
 from hipplan.program.difference import Difference, difference, from_nothing, sealed_after
 from hipplan.program.facts import range_sizes_of
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
-from hipplan.program.remake import carries_of
 from hipplan.program.runs import alike
 from hipplan.program.sleeping import wakes_up
 from hipplan.program.steps import Step
@@ -152,7 +152,7 @@ def _in_pieces(change: Difference, new: Program, before: Program) -> Difference:
         made, contents=change.contents, saves=change.saves, retain=change.retain, keeps_views=change.keeps_views
     )
     if change.carried:
-        made = replace(made, carries=tuple(carries_of(made, named(before, change.carried))))
+        made = replace(made, carries=carries_one_by_one(made, named(before, change.carried)))
     return made if opened is new else sealed_after(made, _with_rights_of(made.new, change.new))
 
 

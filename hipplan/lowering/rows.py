@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import cycle
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.reservation.live import Reserve, ReserveBeside
 from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program import steps
+from hipplan.program.carries import CopyRun
 from hipplan.program.facts import Owners, owners_of
 from hipplan.program.layered import Overlay
 from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
@@ -39,6 +41,8 @@ class Old(NamedTuple):
     owners: Owners
     run_slot: Callable[[Run], int]
     """The slot of the first object of a run of it, in the change; those of the others follow."""
+    beside: Callable[[int], int]
+    """Takes so many slots for objects that exist only during the change, and returns the first of them."""
 
 
 def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old | None = None) -> list[Row]:
@@ -52,6 +56,8 @@ def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old |
             rows.append(_mapping_run(segment, slots))
         elif isinstance(segment, TakeOutRun) and old is not None:
             rows.append(("unmap chunks", tuple(_unmapped(mapped, old) for mapped in segment.columns)))
+        elif isinstance(segment, CopyRun) and old is not None:
+            rows.append(_copy_run(segment, slots, old))
         else:
             rows += [_ROWS[type(step)](step, slots, owners, old) for step in segment]
     return rows
@@ -73,6 +79,24 @@ def _mapping_run(run: MappingRun, slots: Slots) -> Row:
 def _unmapped(run: MappingRun, old: Old) -> Row:
     places = old.slot(run.region), old.run_slot(run.memory)
     return run.region, old.run_slot(run), run.chunks.start, len(run.chunks), *places, _rights_in_turn(run)
+
+
+def _copy_run(run: CopyRun, slots: Slots, old: Old) -> Row:
+    memory, was = run.memory, run.mapped.memory
+    first = memory.chunks.start
+    kinds = tuple(
+        (
+            kind.in_place,
+            kind.target,
+            _in_order(kind.writes, now.owner),
+            kind.source,
+            _in_order(kind.reads, before.owner),
+        )
+        for kind, now, before in zip(run.kinds, cycle(memory.kinds), cycle(was.kinds))  # they repeat
+    )
+    counts = memory.region, old.beside(run.temporary), first, len(memory.chunks), memory.memory_size
+    places = slots[memory.name_of(first)], old.run_slot(was), old.run_slot(run.mapped)
+    return "copy chunks", *counts, *places, kinds
 
 
 def _rights_in_turn(run: MappingRun) -> tuple[Rights, ...]:
@@ -204,11 +228,12 @@ class ChangeRows:
                 self.slots.setdefault(before(step.name), self._from_old(step.name))
                 self._owners[before(step.name)] = self._old.owners[step.name]
         self._owners |= owners_of(single, self._owners)
-        return rows_of(todo, self.slots, self._owners, Old(self._from_old, self._old.owners, self._run_from_old))
+        old = Old(self._from_old, self._old.owners, self._run_from_old, self._next)
+        return rows_of(todo, self.slots, self._owners, old)
 
-    def _next(self) -> int:
-        self._count += 1
-        return self._count - 1
+    def _next(self, many: int = 1) -> int:
+        self._count += many
+        return self._count - many
 
     def _from_old(self, name: str) -> int:
         if name not in self._of_old:
@@ -216,7 +241,7 @@ class ChangeRows:
         return self._of_old[name]
 
     def _run_from_old(self, run: Run) -> int:
-        first, many = self._count, len(run.chunks)
-        self._count += many
+        many = len(run.chunks)
+        first = self._next(many)
         self._of_old_runs.append((first, self._old.slots[run.name_of(run.chunks.start)], many))
         return first

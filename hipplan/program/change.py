@@ -11,8 +11,9 @@ from hipplan.kinds.allocation.live import CopyBytes
 from hipplan.kinds.mapping.live import ChangeAccess, SetAccess
 from hipplan.program import steps
 from hipplan.program.content_steps import ContentStep
+from hipplan.program.facts import made_slots
 from hipplan.program.program import Program
-from hipplan.program.runs import Run, plain, runs
+from hipplan.program.runs import Run, in_parts, plain, runs
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Key
 from hipplan.program.touched import Touched, outer_name
@@ -86,14 +87,14 @@ class Change:
     """The keys of objects that stay."""
     changed: frozenset[str]
     """Names in `new` of objects that stay, with other access or advice."""
-    renewed: tuple[steps.Step, ...] = ()
+    renewed: Sequence[steps.Step] = ()
     """Where nothing else changes: the steps of `new` for memory that is made again, in their order."""
     regiven: tuple[steps.Step, ...] = field(default=(), compare=False)
     """Where only rights change: the steps of `new` for the mappings with other rights, in their order."""
     links: tuple[steps.Step, ...] = ()
     """Steps before all others, where lowering needs some: new peer links that open mappings of `old`, and what keeps
     these closed. Other peer links are additions."""
-    carries: tuple[steps.Step, ...] = ()
+    carries: Sequence[steps.Step] = ()
     """Steps between additions and changes that copy bytes; what they make is freed at the end."""
     contents: tuple[ContentStep, ...] = ()
     """Steps that fill new objects, after everything else is made and read back: bytes cannot be rolled back."""
@@ -154,11 +155,20 @@ class Change:
         return {step.name for step in self.carries if isinstance(step, CopyBytes)}
 
     @property
-    def spared(self) -> tuple[steps.Step, ...]:
+    def spared(self) -> Sequence[steps.Step]:
         """The memory that goes from its place, but that the layout keeps."""
         if not self.retain:
             return ()
-        return tuple(step for step in self.gone if step.is_on_host and not step.is_shareable)
+
+        def stay(some_steps: Iterable[steps.Step]) -> Iterator[steps.Step]:
+            return (step for step in some_steps if step.is_on_host and not step.is_shareable)
+
+        def in_run(run: Run) -> Sequence[steps.Step]:
+            kinds = [step for step, _ in run.alike()]
+            stays = [*stay(kinds)]
+            return run if len(stays) == len(kinds) else tuple(stay(run)) if stays else ()
+
+        return in_parts(self.gone, stay, in_run)
 
     @property
     def empty(self) -> bool:
@@ -170,8 +180,8 @@ class Change:
         (new slot, old slot, how many) of other consecutive ones that stay."""
         old, new = self.old.slots, self.new.slots
         if isinstance(self.kept, KeysOf):
-            same, *others = _staying([] if self.renewed else [old[step.name] for step in self.gone], len(old))
-            return same[2], [new[step.name] for step in self.renewed if step.makes], others
+            same, *others = _staying([] if self.renewed else made_slots(self.gone, old), len(old))
+            return same[2], made_slots(self.renewed, new), others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
         names = (str(key[1]) for key in kept if key[0] in ("allocation", "mapping"))
         near = chain.from_iterable(_with_runs_of(names, self.about.new)) if kept else ()

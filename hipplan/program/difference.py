@@ -11,10 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
-from hipplan.kinds.mapping.live import ChangeAccess, Map, Rights, SetAccess, TakeOut
+from hipplan.kinds.mapping.live import ChangeAccess, Map, Rights, TakeOut
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.notebooks import InNotebooks
 from hipplan.program import sealing, steps
@@ -153,31 +152,6 @@ def _now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
     who = dict.fromkeys([*after, *was])
     return tuple((device, after.get(device, "none")) for device in who), tuple(
         (device, was.get(device, "none")) for device in who
-    )
-
-
-def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence[steps.Step]) -> Difference:
-    """The difference if memory is made again in its place, and nothing else. Its cost depends on that memory only.
-
-    was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
-    """
-    given = {step.name: step for step in was if isinstance(step, SetAccess)}
-    gone = tuple(step for step in was if step.makes)
-    # From the end, as in _Comparison.
-    mapped = sorted((s for s in gone if isinstance(s, Map)), key=attrgetter("offset"), reverse=True)
-    taken_out = [step.taken_out(given.get(step.name)) for step in mapped]
-    mapped_again = [step for step in now if step.of_mapping]
-    return Difference(
-        old=old,
-        new=new,
-        additions=tuple(step for step in now if step.makes == "allocation"),
-        changes=(*taken_out, *upward(mapped_again, {step.reservation for step in mapped})),
-        gone=gone,
-        released=tuple(step for step in gone if step.makes == "allocation"),
-        renamed={},
-        kept=KeysOf(new, without=now),
-        changed=frozenset(),
-        renewed=tuple(now),
     )
 
 

@@ -47,6 +47,18 @@ def slots_of(steps: Steps) -> Mapping[str, int]:
     return _by_name(known, of_runs)
 
 
+def made_slots(some_steps: Steps, slots: Mapping[str, int]) -> list[int]:
+    """The slots of the objects that some steps make. slots: of all of the program's objects."""
+    made: list[int] = []
+    for part in segments(some_steps):
+        if isinstance(part, Run):
+            first = slots[part.name_of(part.chunks.start)]
+            made += range(first, first + len(part.chunks))
+        else:
+            made += [slots[step.name] for step in part if step.makes]
+    return made
+
+
 def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
     """Owners of what these steps make. known: of what was made before."""
     owners: dict[str, int] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import chain, compress
 from typing import TypeAlias
 
@@ -13,15 +13,11 @@ from hipplan.program.runs import MappingRun, MemoryRun, Run
 from hipplan.program.series import Parts, Series, segments
 
 Group: TypeAlias = str | MappingRun
-"""An allocation; or the mappings of alike chunks, for their memory, which a device may write there."""
+"""An allocation; or the mappings of alike chunks, for their memory, which a device may write there unless the caller
+wants all of it together."""
 
 Units = Mapping[str, Sequence[Group]]
 """A name that the caller passed -> its allocations."""
-
-
-def members(units: Units) -> Iterator[str]:
-    """All of their allocations."""
-    return chain.from_iterable(members_of(group) for groups in units.values() for group in groups)
 
 
 def members_of(group: Group) -> Iterable[str]:
@@ -39,13 +35,14 @@ def by_first(groups: Iterable[Group]) -> dict[str, Group]:
     return {group if isinstance(group, str) else first_of(group): group for group in groups}
 
 
-def groups_in(program: Program, region: str) -> list[Group]:
-    """The memory of a region, where some of it is in runs; else nothing."""
+def groups_in(program: Program, region: str, *, is_writable: bool = True) -> list[Group]:
+    """The memory of a region, where some of it is in runs; else nothing. is_writable: only memory that a device may
+    write is together."""
     there = [part for some_steps in (program.steps, program.sleeping) for part in segments(some_steps)]
     if not any(isinstance(part, MemoryRun) and part.region == region for part in there):
         return []
     near = (part for part in there if not isinstance(part, Run) or part.region == region)
-    return [group for group in _groups(near) if first_of(group).startswith(f"{region}#")]
+    return [group for group in _groups(near, is_writable=is_writable) if first_of(group).startswith(f"{region}#")]
 
 
 def groups_asleep(program: Program) -> list[Group]:
@@ -53,14 +50,15 @@ def groups_asleep(program: Program) -> list[Group]:
     return _groups(segments(program.sleeping))
 
 
-def _groups(parts: Iterable[Sequence[steps.Step]]) -> list[Group]:
+def _groups(parts: Iterable[Sequence[steps.Step]], *, is_writable: bool = True) -> list[Group]:
     there = [*parts]
     mapped = {(part.region, part.chunks): part for part in there if isinstance(part, MappingRun)}
     groups: list[Group] = []
     for part in there:
         if isinstance(part, MemoryRun):
             run = mapped.get((part.region, part.chunks))
-            groups += [run] if run is not None and _is_writable(run, part) else map(part.name_of, part.chunks)
+            is_together = run is not None and (not is_writable or _is_writable(run, part))
+            groups += [run] if run is not None and is_together else map(part.name_of, part.chunks)
         elif not isinstance(part, Run):
             groups += [step.name for step in part if step.makes == "allocation"]
     return groups

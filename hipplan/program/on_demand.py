@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, islice
 from typing import Any, TypeVar, overload
 
@@ -30,6 +30,14 @@ class OnDemand(Sequence[Item]):
         """Only so many items, from the first one on."""
         return tuple(islice(self, count))
 
+    def cut(self, first: int, end: int) -> Iterable[Sequence[Item]]:
+        """The items from the number `first` on, before `end`, in parts: made on demand as far as that is possible."""
+        return (tuple(map(self.item, range(first, end))),)
+
+    def continued_by(self, other: Any) -> OnDemand[Item] | None:
+        """The items of both, if what follows is of the same class and goes on as this does; else None."""
+        return None
+
     def __iter__(self) -> Iterator[Item]:
         return map(self.item, range(len(self)))
 
@@ -44,6 +52,8 @@ class OnDemand(Sequence[Item]):
     def __eq__(self, other: object) -> bool:
         if type(other) is type(self) and self.same_as(other):
             return True
+        if not isinstance(other, (OnDemand, tuple, list)):
+            return NotImplemented  # a Series compares what it has on demand
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(is_equal, self, other))
 
     __hash__ = None  # type: ignore[assignment]
@@ -70,6 +80,13 @@ class Repeated(OnDemand[Item]):
 
     def first(self, count: int) -> Sequence[Item]:
         return Repeated(self.cycle, count) if count >= len(self.cycle) else self.cycle[:count]
+
+    def cut(self, first: int, end: int) -> Iterable[Sequence[Item]]:
+        return (Repeated(turned(self.cycle, first)[: end - first], end - first),)
+
+    def continued_by(self, other: Repeated[Item]) -> Repeated[Item] | None:
+        goes_on = turned(self.cycle, self._count) == other.cycle
+        return Repeated(self.cycle, self._count + other._count) if goes_on else None
 
     def same_as(self, other: Repeated[Item]) -> bool:
         return self._count == other._count and self.cycle == other.cycle
@@ -113,10 +130,28 @@ LEAST = 32
 """Fewer alike items are written out: they cost less than what makes them."""
 
 
+def are_many(count: int) -> bool:
+    """Whether so many alike items are worth making on demand."""
+    return count >= LEAST
+
+
 def repeated(items: Sequence[Item], count: int) -> Sequence[Item]:
     """These items again and again, `count` in all."""
     alike = Repeated(items, count)
     return alike if count >= max(LEAST, len(items)) else tuple(alike)
+
+
+def turned(pattern: tuple[Item, ...], first: int) -> tuple[Item, ...]:
+    """A pattern that begins at another place, which may be behind its end."""
+    first %= len(pattern)
+    return pattern[first:] + pattern[:first]
+
+
+def shortest(pattern: Sequence[Item]) -> tuple[Item, ...]:
+    """The fewest items that make a pattern if they are repeated."""
+    items = tuple(pattern)
+    parts = (items[:n] for n in range(1, len(items)) if len(items) % n == 0)
+    return next((part for part in parts if part * (len(items) // len(part)) == items), items)
 
 
 def is_equal(mine: Any, other: Any) -> bool:

@@ -6,7 +6,7 @@ import weakref
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, count
 from typing import Any, cast
 
@@ -36,9 +36,10 @@ from hipplan.program.facts import (
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.memo import keep, kept
-from hipplan.program.regions import PlacedRegion, SharedRegion, numbers_in
+from hipplan.program.origin import UNKNOWN, Origin
+from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import Run, alike, plain, with_rights, with_runs_of, without
+from hipplan.program.runs import ByName, Run, alike, plain, runs, with_rights, with_runs_of, without
 from hipplan.program.series import Series, segments
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
@@ -47,27 +48,6 @@ _ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
 """Facts about all steps that every change needs."""
 _FACTS = (*_ALWAYS, "range_sizes", "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
-
-
-def _no_program() -> None:
-    """Stands for a reference to a program that is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """What a program was made from, so that the change between the two need not be searched for."""
-
-    before: Callable[[], Program | None]
-    """The program before, while it is alive."""
-    is_resized: bool = False
-    """It has other steps at its end, or lacks some."""
-    gone: tuple[Step, ...] = ()
-    """The steps that it lacks, in their order."""
-    given: tuple[str, ...] | None = None
-    """The mappings that only got other rights, in the order of their steps."""
-
-
-_UNKNOWN = _Origin(_no_program)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -211,16 +191,20 @@ class Program(InNotebooks):
 
     def is_away(self, name: str) -> bool:
         """Whether an object, or something in it, sleeps on the host, still mapped."""
-        return bool(self.away) and name in self._names_away
+        if not self.away or name in self.away or name in self._names_away:
+            return bool(self.away)
+        chunk = numbers_in(name)  # its mapping may be in a run
+        return chunk is not None and chunk.last is None and memory_of(chunk.of, chunk.first) in self.away
 
     @cached_property
     def _names_away(self) -> frozenset[str]:
         inside = (
             (resource.name, resource.inside, resource.memory)
-            for resource in self.resources
+            for resource in self.outer
             if (resource.memory or resource.name) in self.away
         )
-        return frozenset(name for names in inside for name in names if name)
+        regions = self.away.regions if isinstance(self.away, ByName) else ()
+        return frozenset(chain(regions, (name for names in inside for name in names if name)))
 
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:
@@ -291,7 +275,7 @@ class Program(InNotebooks):
         """
         new = replace(self, steps=Series(self.steps).with_more(more), regions=regions)
         made = {step.name: step for step in more if step.makes}
-        keep(new, _origin=_Origin(weakref.ref(self), is_resized=True))
+        keep(new, _origin=Origin(weakref.ref(self), is_resized=True))
         new._carry_on(
             self,
             makers=lambda: Layered(self.makers).with_more(made),
@@ -313,7 +297,7 @@ class Program(InNotebooks):
         steps = Series(self.steps).without(numbers)
         new = replace(self, steps=steps, regions=regions, sealed=sealed)
         made = [step.name for step in gone if step.makes]
-        keep(new, _origin=_Origin(weakref.ref(self), is_resized=True, gone=gone))
+        keep(new, _origin=Origin(weakref.ref(self), is_resized=True, gone=gone))
         at_the_end = numbers[0] == len(steps)
         new._carry_on(
             self,
@@ -332,17 +316,29 @@ class Program(InNotebooks):
 
         As grown(), it costs what it changes. comes_from() is false: what changes are the objects, not their number.
         """
-        were = [self.steps[self.numbers[number_key(step)]] for step in other]
-        steps = Series(self.steps).with_changed({self.numbers[number_key(step)]: step for step in other})
+        single, in_runs = [*plain(other)], {self.number_of(run): run for _, run in runs(other)}
+        before = Series(self.steps)
+        steps = before.with_parts(in_runs) if in_runs else before
+        steps = steps.with_changed({self.numbers[number_key(step)]: step for step in single})
+        of_runs = (before.parts_between(number, number + len(run)) for number, run in in_runs.items())
+        alone = [before[self.numbers[number_key(step)]] for step in single]
+        were = Series.joined((alone, *chain.from_iterable(of_runs)))
         new = replace(self, steps=steps, **fields)
-        new._carry_on(
-            self,
-            makers=lambda: Layered(self.makers).with_changed({step.name: step for step in other if step.makes}),
-            owners=lambda: Layered(self.owners).with_changed(owners_of(other, self.owners)),
-            taken=lambda: sums(sums(self.taken, taken_by(were, self.measured), -1), taken_by(other, self.measured), 1),
-            rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}),
-        )
+        known: dict[str, Callable[[], Any]] = {
+            "makers": lambda: Layered(self.makers).with_changed({step.name: step for step in single if step.makes}),
+            "owners": lambda: Layered(self.owners).with_changed(owners_of(single, self.owners)),
+            "rights": lambda: Layered(self.rights).with_changed({**rights_by_mapping(single)}),
+        }
+        if in_runs:
+            made = {"makers": makers_of, "owners": owners_by_name, "rights": rights_by_mapping}
+            known = {name: partial(fact, steps) for name, fact in made.items()}
+        taken = sums(sums(self.taken, taken_by(were, self.measured), -1), taken_by(other, self.measured), 1)
+        new._carry_on(self, taken=lambda: taken, **known)
         return new
+
+    def number_of(self, run: Run) -> int:
+        """The number of the first step of a run's chunks. run: of chunks that the program has, together or not."""
+        return self.numbers[run.name_of(run.chunks.start), False]
 
     def regiven(self, other: Sequence[SetAccess], **fields: Any) -> Program:
         """The program with other rights on mappings that have some already. other: their new steps. fields: of the new
@@ -350,7 +346,7 @@ class Program(InNotebooks):
         numbered = {self.numbers[number_key(step)]: step for step in other}
         new = replace(self, steps=with_rights(self.steps, numbered), **fields)
         given = tuple(numbered[number].name for number in sorted(numbered))
-        keep(new, _origin=_Origin(weakref.ref(self), given=given))
+        keep(new, _origin=Origin(weakref.ref(self), given=given))
         new._carry_on(self, rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}))
         return new
 
@@ -375,9 +371,9 @@ class Program(InNotebooks):
         return self._origin.gone
 
     @cached_property
-    def _origin(self) -> _Origin:
+    def _origin(self) -> Origin:
         """What it was made from, where one of the four above has made it."""
-        return _UNKNOWN
+        return UNKNOWN
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:

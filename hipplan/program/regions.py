@@ -6,12 +6,13 @@ mappings (name[0], ...), so that preflight, steps, verification and undo need no
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, count, cycle, islice, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ from hipplan.language.objects import Objects, ResolvedRegion
 from hipplan.plain import shown_number
 from hipplan.program.chunks import Chunks, chunks_in, parts_for, with_chunk
 from hipplan.program.memo import keep, kept
-from hipplan.program.on_demand import Repeated
+from hipplan.program.on_demand import Repeated, are_many, shortest, turned
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series, counted, segments
 from hipplan.units import full_size, round_up
@@ -268,10 +269,26 @@ def resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | Non
     return made
 
 
-def moved(region: PlacedRegion, numbers: Iterable[int], device: str) -> PlacedRegion:
-    """The same region with the chunks of these numbers on another device."""
+def moved(region: PlacedRegion, places: Iterable[tuple[range, Sequence[str]]]) -> PlacedRegion:
+    """The same region with chunks on other devices. places: (numbers of chunks, the devices that they have in turn)."""
     chunks = Series(region.chunks)
-    made = replace(region, chunks=chunks.with_changed({number: (device, chunks[number][1]) for number in numbers}))
+    alone: dict[int, tuple[str, int]] = {}
+    together: dict[int, Chunks] = {}
+    for numbers, devices in places:
+        if not are_many(len(numbers)):  # without a look at others
+            alone |= {n: (device, chunks[n][1]) for n, device in zip(numbers, cycle(devices))}
+            continue
+        number = numbers.start
+        for part in chunks.parts_between(numbers.start, numbers.stop):
+            now = turned(tuple(devices), number - numbers.start)
+            if isinstance(part, Repeated):
+                few = min(len(part), math.lcm(len(part.cycle), len(now)))
+                both = zip(islice(cycle(now), few), part, strict=False)
+                together[number] = Repeated(shortest([(device, size) for device, (_, size) in both]), len(part))
+            else:
+                alone |= {n: (device, size) for n, device, (_, size) in zip(count(number), cycle(now), part)}
+            number += len(part)
+    made = replace(region, chunks=(chunks.with_parts(together) if together else chunks).with_changed(alone))
     keep(made, mapped=region.mapped)
     return made
 
@@ -298,9 +315,9 @@ def _lay_out(
 
     def ask(chunks: int) -> None:
         links = chunks * len(region.access)
-        for kind, count in (("objects", 2 * chunks), ("steps", 1 + 3 * chunks), ("links", links)):
+        for kind, number in (("objects", 2 * chunks), ("steps", 1 + 3 * chunks), ("links", links)):
             who = f"'{region.name}', in {shown_number(chunks)} chunks,"
-            budget.take(kind, count, who, lambda: plan.span(*region.path))
+            budget.take(kind, number, who, lambda: plan.span(*region.path))
 
     tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
     if spec.sizes is not None:

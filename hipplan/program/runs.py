@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 from hipplan.errors import Span
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, Rights, SetAccess
-from hipplan.program.on_demand import OnDemand
+from hipplan.program.on_demand import OnDemand, turned
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step, named
@@ -77,7 +77,7 @@ class MemoryRun(Run):
         """kinds: the steps of the first chunks, which the others repeat."""
         super().__init__(region, chunks)
         self.kinds = tuple(kinds)
-        self._makers = [named(kind) for kind in kinds]
+        self._makers = tuple(named(kind) for kind in kinds)
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -103,11 +103,23 @@ class MemoryRun(Run):
         return self.kinds[0].size
 
     def first(self, count: int) -> Sequence[Step]:
-        return MemoryRun(self.region, self.chunks[:count], self.kinds)
+        return self.between(0, count)
 
     def between(self, first: int, end: int) -> MemoryRun:
         """The memory of some of its chunks. first, end: counted from its first chunk."""
-        return MemoryRun(self.region, self.chunks[first:end], _turned(self.kinds, first))
+        few = range(first, min(end, first + len(self.kinds)))
+        return MemoryRun(self.region, self.chunks[first:end], [cast(CreateAllocation, self.item(n)) for n in few])
+
+    def cut(self, first: int, end: int) -> Iterable[Sequence[Step]]:
+        return (self.between(first, end),)
+
+    def continued_by(self, other: MemoryRun) -> MemoryRun | None:
+        here = self.region, self.chunks.stop, len(self.kinds)
+        if here != (other.region, other.chunks.start, len(other.kinds)):
+            return None
+        goes_on = [make(kind.name) for make, kind in zip(turned(self._makers, len(self)), other.kinds, strict=True)]
+        whole = range(self.chunks.start, other.chunks.stop)
+        return MemoryRun(self.region, whole, self.kinds) if tuple(goes_on) == other.kinds else None
 
     def same_as(self, other: MemoryRun) -> bool:
         return (self.region, self.chunks, self.kinds) == (other.region, other.chunks, other.kinds)
@@ -182,15 +194,26 @@ class MappingRun(Run):
 
     def first(self, count: int) -> Sequence[Step]:
         whole, more = divmod(count, self.each)
-        if more or not whole:
-            return super().first(count)
-        memory = MemoryRun(self.region, self.chunks[:whole], self.memory.kinds)
-        return MappingRun(memory, self.offset, self.origin, self.rights)
+        return self.between(0, whole) if whole and not more else super().first(count)
 
     def between(self, first: int, end: int) -> MappingRun:
         """The mappings of some of its chunks. first, end: counted from its first chunk."""
         memory, offset = self.memory.between(first, end), self.offset + first * self.size
-        return MappingRun(memory, offset, self.origin, _turned(self.rights, first))
+        return MappingRun(memory, offset, self.origin, turned(self.rights, first)[: end - first])
+
+    def cut(self, first: int, end: int) -> Iterable[Sequence[Step]]:
+        low, high = -(-first // self.each), end // self.each
+        if low >= high:
+            return super().cut(first, end)
+        before, after = self[first : low * self.each], self[high * self.each : end]
+        return [part for part in (before, self.between(low, high), after) if part]
+
+    def continued_by(self, other: MappingRun) -> MappingRun | None:
+        memory = self.memory.continued_by(other.memory)
+        end = self.offset + len(self.chunks) * self.size, self.origin, turned(self.rights, len(self.chunks))
+        if memory is None or end != (other.offset, other.origin, other.rights):
+            return None
+        return MappingRun(memory, self.offset, self.origin, self.rights)
 
     def without_rights(self) -> MappingRun:
         """The steps that map its chunks, alone."""
@@ -205,12 +228,6 @@ class MappingRun(Run):
         for place, rights in enumerate(self.rights):
             if rights and (chunks := self.chunks[place :: len(self.rights)]):
                 yield self.access(chunks[0]), len(chunks)
-
-
-def _turned(pattern: Sequence[Value], first: int) -> list[Value]:
-    """A pattern that begins at another place, which may be behind its end."""
-    first %= len(pattern)
-    return [*pattern[first:], *pattern[:first]]
 
 
 def alike(some_steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:
@@ -250,6 +267,16 @@ def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: C
         whole = isinstance(segment, Run) and segment.region not in regions
         stay.extend(segment if whole else [step for step in segment if not goes(step)])
     return stay.series()
+
+
+def in_parts(
+    some_steps: Sequence[Step],
+    of_single: Callable[[Iterable[Step]], Iterable[Step]],
+    of_run: Callable[[Any], Sequence[Step]],
+) -> Sequence[Step]:
+    """The steps that these make: of the steps that are in no run, and of each run."""
+    made = [(*of_single(part),) if isinstance(part, _SINGLE) else of_run(part) for part in _parts(some_steps)]
+    return made[0] if len(made) == 1 else Series.joined(made)
 
 
 def each_as(made: Callable[[Step], Step], some_steps: Sequence[Step]) -> Series[Step]:
@@ -344,3 +371,8 @@ class ByName(Mapping[str, Value], Generic[Value]):
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def regions(self) -> set[str]:
+        """The regions with such runs."""
+        return {region for region, _ in self._runs}

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar, cast, overload
 
 from hipplan.program.layered import Layered
-from hipplan.program.on_demand import OnDemand, Repeated, is_equal
+from hipplan.program.on_demand import OnDemand, Repeated, are_many, is_equal
 
 Item = TypeVar("Item")
 _NONE: Any = object()
@@ -56,13 +56,52 @@ class Series(Sequence[Item]):
         for items, counted in self._parts:
             here = changed[bisect_left(changed, start) : bisect_left(changed, start + counted)]
             if here and self._changed is not None:
-                written_out = [*items[:counted]]
-                for number in here:
-                    written_out[number - start] = self._changed[number]
-                yield tuple(written_out)
+                yield from self._with_changes(items, counted, start, here, self._changed)
             else:
                 yield items if isinstance(items, OnDemand) or counted == len(items) else items[:counted]
             start += counted
+
+    @staticmethod
+    def _with_changes(
+        items: _Part[Item], counted: int, start: int, here: Sequence[int], changed: Mapping[int, Item]
+    ) -> Iterable[Sequence[Item]]:
+        """The segments of a part, some of whose items have changed. start: the number of its first item. here: the
+        numbers of those that have changed."""
+        if not isinstance(items, OnDemand):
+            written_out = [*items[:counted]]
+            for number in here:
+                written_out[number - start] = changed[number]
+            return (tuple(written_out),)
+        made: Parts[Item] = Parts()
+        first = 0
+        for number in (*here, start + counted):
+            stays = number - start - first
+            if are_many(stays):
+                for part in items.cut(first, first + stays):
+                    made.extend(part)
+            else:
+                made.extend([items.item(place) for place in range(first, first + stays)])
+            if stays < counted - first:
+                made.append(changed[number])
+            first += stays + 1
+        return made.series().segments()
+
+    def with_parts(self, others: Mapping[int, Sequence[Item]]) -> Series[Item]:
+        """The same, with other items from each of these numbers on. What is made on demand, and goes on behind what is
+        so before it, becomes one with it."""
+        made: list[Sequence[Item]] = []
+        start = 0
+        for number in (*sorted(others), self._count):
+            there = self.parts_between(start, number) if start < number else ()
+            for part in chain(there, segments(others[number]) if number < self._count else ()):
+                is_alike = made and isinstance(part, OnDemand) and type(made[-1]) is type(part)
+                both = cast(OnDemand[Item], made[-1]).continued_by(part) if is_alike else None
+                if both is not None:
+                    made[-1] = both
+                else:
+                    made.append(part)
+            start = number + len(others.get(number, ()))
+        return Series.joined(made)
 
     def with_more(self, more: Sequence[Item]) -> Series[Item]:
         """The same items, and others behind them."""
@@ -104,18 +143,20 @@ class Series(Sequence[Item]):
         kept: Parts[Item] = Parts()
         start = 0
         for end in (*numbers, self._count):
-            for part in self._parts_between(start, end) if start < end else ():
+            for part in self.parts_between(start, end) if start < end else ():
                 kept.extend(part)
             start = end + 1
         return kept.series()
 
-    def _parts_between(self, first: int, end: int) -> Iterator[Sequence[Item]]:
-        """The items with these numbers, as of segments()."""
+    def parts_between(self, first: int, end: int) -> Iterator[Sequence[Item]]:
+        """The items from the number `first` on, before `end`, as of segments()."""
         start = 0
         for part in self.segments():
             low, high = max(0, first - start), min(end - start, len(part))
-            if low < high:
-                yield _first(part, high) if isinstance(part, OnDemand) and not low else part[low:high]
+            if low < high and isinstance(part, OnDemand):
+                yield from (part,) if high - low == len(part) else part.cut(low, high)
+            elif low < high:
+                yield part[low:high]
             start += len(part)
 
     def __len__(self) -> int:
@@ -152,8 +193,10 @@ class Series(Sequence[Item]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Series) and not (self._changed or other._changed) and self._parts == other._parts:
-            return True
+        if isinstance(other, (Series, OnDemand)):
+            mine, others = self.segments(), tuple(segments(other))
+            if [*map(len, mine)] == [*map(len, others)]:
+                return all(map(is_equal, mine, others))
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(is_equal, self, other))
 
     __hash__ = None  # type: ignore[assignment]

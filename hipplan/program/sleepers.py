@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from hipplan.errors import ApplyError
 from hipplan.program import patterns, steps
 from hipplan.program.backups import DROP, MAPPED
-from hipplan.program.groups import Group, Units, first_of, groups_in, is_on_device, members
-from hipplan.program.inventory import sleeping_memory
+from hipplan.program.groups import Group, Units, by_first, first_of, groups_asleep, groups_in, is_on_device
+from hipplan.program.homes import Homes
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.resize import require_memory
@@ -21,24 +21,28 @@ ABLE: patterns.Names = ("*",)
 """This very object stands for everything that can sleep; the pattern refuses if anything cannot."""
 
 
-def units_away(program: Program, names: Sequence[str] | None = None) -> set[str]:
-    """The allocations of these names that sleep on the host, still mapped. Raises ApplyError (HP420)."""
+def units_away(program: Program, names: Sequence[str] | None = None) -> Mapping[str, str]:
+    """The allocations of these names that sleep on the host, still mapped, as of Program.away. Raises ApplyError
+    (HP420)."""
     if names is None:
-        return {*program.away}
-    units = units_of(program, names)
-    return {name for name in members(units) if name in program.away} if program.away else set()
+        return program.away
+    units = units_of(program, names, is_writable=False)
+    single = {group for group in chain.from_iterable(units.values()) if isinstance(group, str)}
+    return Homes.of(program.away).only(single, names)
 
 
-def units_asleep(program: Program, names: Sequence[str] | None = None) -> set[str]:
-    """The allocations of these names that sleep, and are not mapped. Raises ApplyError (HP420)."""
-    asleep = {*sleeping_memory(program.sleeping)}
+def is_any_asleep(program: Program, names: Sequence[str] | None = None) -> bool:
+    """Whether memory of these names sleeps, and is not mapped. Raises ApplyError (HP420)."""
+    asleep = by_first(groups_asleep(program))
     if names is None:
-        return asleep
-    return {name for name in members(units_of(program, names)) if name in asleep}
+        return bool(asleep)
+    units = units_of(program, names, is_writable=False)
+    return not asleep.keys().isdisjoint(by_first(chain.from_iterable(units.values())))
 
 
-def units_of(program: Program, names: Sequence[str]) -> Units:
-    """The allocations of each name. Raises ApplyError (HP420): no such object, or it is only a chunk of a region."""
+def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True) -> Units:
+    """The allocations of each name. is_writable: only memory that a device may write is together. Raises ApplyError
+    (HP420): no such object, or it is only a chunk of a region."""
     known = {resource.name: resource for resource in program.outer}
     if not known.keys() >= {*names}:
         known = {resource.name: resource for resource in program.resources}
@@ -52,7 +56,7 @@ def units_of(program: Program, names: Sequence[str]) -> Units:
             require_memory(program, name)
         if known[name].kind == "allocation":
             units[name] = [name]
-        elif name in program.regions and (groups := groups_in(program, name)):
+        elif name in program.regions and (groups := groups_in(program, name, is_writable=is_writable)):
             units[name] = groups
         else:
             mapped = (
@@ -82,7 +86,7 @@ def able(program: Program, to: str) -> tuple[str, ...]:
         and "#" not in resource.name and resource.name not in program.parts
     ]  # fmt: skip
     awake = [name for name in awake if name not in program.regions or program.regions[name].chunks]
-    units = units_of(program, awake)
+    units = units_of(program, awake, is_writable=to != MAPPED)
     refused = {name for name, _ in _unable(program, units, to)}
     able = {name: memory for name, memory in units.items() if name not in refused}
     alone = {name: [each for each in groups if isinstance(each, str)] for name, groups in able.items()}

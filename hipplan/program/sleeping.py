@@ -37,7 +37,6 @@ from hipplan.program.groups import (
     first_of,
     groups_asleep,
     is_on_device,
-    members,
     members_of,
     parted,
 )
@@ -68,7 +67,7 @@ def falls_asleep(
     those of them whose bytes are in the copy that was kept already. checked: the copy gets a checksum.
     Raises ApplyError: no such object (HP420), it cannot sleep (HP440), its bytes are elsewhere (HP441); MachineError.
     """
-    units = units_of(program, names)
+    units = units_of(program, names, is_writable=to != MAPPED)
     require_able(program, units, to)
     _require_nowhere_else(program, units, to, file)
     if to == MAPPED:
@@ -142,9 +141,17 @@ def _require_nowhere_else(program: Program, units: Units, to: str, file: str) ->
 
 def _goes_away(program: Program, units: Units) -> Difference:
     """The change after which the memory that is on devices is on the host, still mapped."""
-    made = {step.name: step for step in program.steps if step.makes == "allocation"}
-    memory = {name for name in members(units) if is_on_device(made.get(name))}
-    return away.goes_away(program, memory)
+    groups = chain.from_iterable(units.values())
+    return away.goes_away(program, [*chain.from_iterable(_on_devices(program, group) for group in groups)])
+
+
+def _on_devices(program: Program, group: Group) -> Iterable[Group]:
+    """What of a group is on devices."""
+    if isinstance(group, MappingRun) and first_of(group) in program.makers:
+        there = {step.is_on_device for step, _ in group.memory.alike()}
+        if len(there) == 1:
+            return [group] if True in there else []
+    return [name for name in members_of(group) if is_on_device(program.makers.get(name))]
 
 
 def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bool = False) -> Difference:

@@ -255,6 +255,11 @@ MAPPING_RUN: row.Row = ("map and set access", "hot", 4, 0, 3, 3, 0, 0, MIB, (row
 COLUMN: row.Row = ("hot", 4, 0, 3, 7, 0, (row.RW,))
 """The mappings of chunks that go: slot, first number, count; the slot of the range, the first slot of memory."""
 UNMAP_RUN: row.Row = ("unmap chunks", (COLUMN,))
+WAY = (False, 0, row.RW, 0, row.RW)
+"""Whether the old memory is read in place; the device that writes, its rights; the device that reads, its rights."""
+COPY_RUN: row.Row = ("copy chunks", "hot", 20, 0, 3, MIB, 0, 8, 12, (WAY,))
+"""The first slot of temporary objects, first number, count; size; the first slots of the new memory, of the old memory
+and of its mappings."""
 
 
 def with_field(run: row.Row, place: int, value: Any) -> row.Row:
@@ -283,6 +288,32 @@ def test_a_run_with_a_slot_or_number_that_it_cannot_have_is_refused(
     (place, value), = wrong.items()  # fmt: skip
     with pytest.raises(ValueError, match=why):
         _core.Rows([with_field(run, place, value)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({2: -1}, "a run has slots"),
+        ({6: -1}, "a run has slots"),
+        ({7: -1}, "a run has slots"),
+        ({8: -1}, "a run has slots"),
+        ({3: 2**64 - 2}, "a run has a number that is too large"),
+        ({5: 2**63}, "a run has a number that is too large"),
+        ({4: 2**62}, "more than memory can hold"),
+        ({9: ()}, "copied in no way"),
+        ({9: ((*WAY, 1),)}, "a row is too long"),
+        ({9: (WAY[:-1],)}, "a row ends too early"),
+        ({9: 1}, "is a tuple"),
+    ],
+)
+def test_copies_of_a_run_that_cannot_be_are_refused(wrong: dict[int, Any], why: str) -> None:
+    assert len(_core.Rows([COPY_RUN])) == 3 * 6
+    assert len(_core.Rows([with_field(COPY_RUN, 9, (WAY, (True, *WAY[1:])))])) == 6 + 4 + 6
+    (place, value), = wrong.items()  # fmt: skip
+    with pytest.raises(ValueError, match=why):
+        _core.Rows([with_field(COPY_RUN, place, value)])
+    with pytest.raises(ValueError, match="a row is too long"):
+        _core.Rows([(*COPY_RUN, 1)])
 
 
 @pytest.mark.parametrize(

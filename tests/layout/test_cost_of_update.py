@@ -114,6 +114,20 @@ def test_a_region_that_has_slept_does_not_make_others_dearer(sim: Simulator) -> 
     assert costs[2] - costs[1] <= CALLS_OF_CHUNKS_MAX
 
 
+@pytest.mark.parametrize("make", [more_chunks, more_chunks_on_two])
+def test_a_region_that_grew_and_shrank_is_compared_at_the_same_cost(make: Any, sim: Simulator) -> None:
+    costs = []
+    for count in (100, 100, 1100):  # the first one also pays for what is imported
+        new = make(count, 0).plan.model_dump(mode="json", exclude_unset=True)
+        new["buffers"]["c"] = new["buffers"]["b"]
+        with hipplan.apply(make(count, 0), runtime="sim", answer=False) as layout:
+            layout.grow("cache", by=2 * CHUNK)
+            layout.shrink("cache", by=2 * CHUNK)
+            costs.append(calls_of(lambda new=new, layout=layout: layout.update(new)).python)
+            assert layout.drift() == []
+    assert abs(costs[2] - costs[1]) <= CALLS_OF_CHUNKS_MAX
+
+
 def test_a_recorded_and_watched_step_costs_the_same_beside_many(sim: Simulator, tmp_path: Path) -> None:
     costs = []
     for count in (100, 100, 1000):  # the first one also pays for what is imported

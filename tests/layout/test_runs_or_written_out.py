@@ -104,7 +104,7 @@ def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tup
     first = draw.randrange(34)
     part = first * CHUNK, (first + draw.choice((1, 3, 30))) * CHUNK
     to, other, lose = (
-        draw.choice(("host", "drop", folder / "asleep")),
+        draw.choice(("host", "drop", folder / "asleep", "mapped")),
         other_plan(draw, regions, release),
         draw.choice("** "),
     )

@@ -45,3 +45,23 @@ def test_a_field_of_a_program_is_read_by_its_name_alone() -> None:
     assert not read(text.replace('"reads_advice": true', '"reads_advice": false')).reads_advice
     with pytest.raises(PlanError, match="HP028"):  # version 1 called it so
         read(text.replace('"reads_advice"', '"ranges_told"'))
+
+
+def test_programs_whose_chunks_have_moved_can_be_written(sim: Simulator) -> None:
+    """Parts of regions in runs, of which some are elsewhere, and some sleep on the host."""
+    chunk = 64 << 10
+    region = {"devices": ["gpu.*"], "spread": "interleave", "size": 101 * chunk, "chunk": chunk}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"cache": region}}
+    with run(hipplan.compile(plan, "sim-2"), sim.runtime) as layout:
+        for act in (
+            lambda: layout.remap("cache", part=(33 * chunk, 72 * chunk), device="gpu.1"),
+            lambda: layout.remap("cache", part=(70 * chunk, 72 * chunk), device="gpu.0"),
+            lambda: layout.remap("cache", part=(40 * chunk, 100 * chunk), device="host"),
+            lambda: layout.sleep("cache", to="mapped"),
+            lambda: layout.wake(),
+        ):
+            act()
+            moved = layout.program
+            assert read(write(moved)) == moved
+            assert read(write(moved)).resources == moved.resources
+            assert (dict(read(write(moved)).away), write(read(write(moved)))) == (dict(moved.away), write(moved))

@@ -14,7 +14,7 @@ import hipplan
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.program import on_demand, sealing
-from hipplan.program.on_demand import LEAST, Repeated, repeated
+from hipplan.program.on_demand import LEAST, Repeated, repeated, shortest, turned
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, alike, runs, written_out
 from hipplan.program.series import Parts, Series, counted, segments
@@ -176,4 +176,39 @@ def test_a_sealed_region_is_still_a_run(names: list[str]) -> None:
 def test_steps_that_are_changed_to_what_they_are_stay_in_their_run() -> None:
     program = program_of("one device")
     assert [*runs(program.with_steps({5: program.steps[5]}).steps)] == [*runs(program.steps)]
-    assert len([*runs(program.with_steps({5: program.steps[6]}).steps)]) == 1
+    changed = {5: program.steps[6], 50: program.steps[6]}
+    memory, others, mapped = (run for _, run in runs(program.with_steps(changed).steps))
+    assert (memory.chunks, others.chunks, mapped.chunks) == (range(5, 49), range(50, 100), range(100))
+
+
+@pytest.mark.parametrize("names", [["one device"], ["in turn"], [*REGIONS]])
+def test_a_run_in_which_something_changes_is_cut_and_becomes_one_again(names: list[str]) -> None:
+    steps = Series(program_of(*names).steps)
+    written = [*steps]
+    for first, end in ((0, 7), (3, 60), (50, len(steps) - 5), (0, len(steps))):
+        some = Series.joined(steps.parts_between(first, end))
+        assert [*some] == written[first:end]
+        other = [replace(step, origin=None) for step in some]
+        changed = steps.with_parts({first: other})
+        assert [*changed] == [*written[:first], *other, *written[end:]]
+        again = changed.with_parts({first: some})
+        assert [*again] == written
+    assert [*map(type, again.segments())] == [*map(type, steps.segments())]
+    many = steps.with_changed(dict.fromkeys(range(0, len(steps), 45), written[0]))
+    assert [*many] == [written[0] if place % 45 == 0 else step for place, step in enumerate(written)]
+    assert [step for part in many.segments() for step in part] == [*many]
+
+
+def test_a_pattern_is_as_short_as_it_can_be() -> None:
+    assert [*map(shortest, ("aaaa", "abab", "aba", "abcabc", "a"))] == [
+        ("a",),
+        ("a", "b"),
+        ("a", "b", "a"),
+        ("a", "b", "c"),
+        ("a",),
+    ]
+    assert turned(("a", "b", "c"), 4) == ("b", "c", "a")
+    some, more = Repeated("ab", 5), Repeated("ba", 3)
+    assert some.continued_by(Repeated("ab", 2)) is None
+    assert [*(some.continued_by(more) or ())] == [*some, *more]
+    assert [item for part in some.cut(1, 4) for item in part] == ["b", "a", "b"]

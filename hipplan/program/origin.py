@@ -1,0 +1,29 @@
+"""What a program was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hipplan.program.steps import Step
+
+
+def _no_program() -> None:
+    """Stands for a reference to a program that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a program was made from, so that the change between the two need not be searched for."""
+
+    before: Callable[[], object]
+    """Returns the program before while it is alive, else None."""
+    is_resized: bool = False
+    """It has other steps at its end, or lacks some."""
+    gone: tuple[Step, ...] = ()
+    """The steps that it lacks, in their order."""
+    given: tuple[str, ...] | None = None
+    """The mappings that only got other rights, in the order of their steps."""
+
+
+UNKNOWN = Origin(_no_program)
