@@ -107,7 +107,7 @@ def _in_order(
 
 
 def _stretches(program: Program, region: str, wanted: Sequence[range], period: int) -> Iterator[Stretch]:
-    """Those of alike chunks of a region. A few chunks are written out: their cost does not depend on the others."""
+    """Yields the alike chunks of a region. A few are written out: their cost does not depend on the others."""
     wanted = [numbers for numbers in wanted if are_many(len(numbers))]
     if not wanted:
         return

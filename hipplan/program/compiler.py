@@ -24,8 +24,8 @@ from hipplan.program import (
     preflight,
     regions,
     sealing,
-    sleeping,
     sleeping_bytes,
+    updated_asleep,
 )
 from hipplan.program.building import Building
 from hipplan.program.content_steps import staging_of
@@ -98,9 +98,9 @@ def planned_change(
     """The change from a program to a plan; arguments and errors as of lowering.compiler.compile_change()."""
     kept = open_sizes.kept(old, plan)
     program = meet(planned(plan, sleeping_bytes.as_if_awake(machine, old), old.current_device, kept))
-    new = sleeping.carried_over(old, contents.with_lanes_of(old, program))
+    new = updated_asleep.carried_over(old, contents.with_lanes_of(old, program))
     change = difference(old, new, renewed, fills=True)
-    sleeping.require_places(change)
+    updated_asleep.require_places(change)
     ready = contents.with_lanes(sealing.opened(new, change.contents), staging_of(change.contents))
     if ready is not new:  # only what is filled is unsealed and has lanes
         change = difference(old, ready, renewed, fills=True)

@@ -30,7 +30,7 @@ class Homes(ByName[str]):
         return _made({**self.single, **other.single}, [*self.of_runs, *other.of_runs])
 
     def only(self, memory: Container[str], regions: Container[str]) -> Mapping[str, str]:
-        """Those of some allocations. regions: those of which all chunks in runs are among these."""
+        """The homes of some allocations. regions: those of which all chunks in runs are among these."""
         single = {name: home for name, home in self.single.items() if name in memory}
         return _made(single, [of_run for of_run in self.of_runs if of_run[0].region in regions])
 

@@ -230,7 +230,7 @@ def _stretch_at(
 
 
 def on_host(program: Program, chosen: ChosenMemory, device: str) -> Place:
-    """For chosen memory. Raises ApplyError (HP420), MachineError (HP309)."""
+    """Returns the place of chosen memory on the host. Raises ApplyError (HP420), MachineError (HP309)."""
     _require_movable(chosen)
     machine = program.measured
     if device == on_node(NEAR):

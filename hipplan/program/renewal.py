@@ -53,13 +53,13 @@ def _without_rights(run: Run) -> Run:
 
 
 def _memory(some_steps: Sequence[steps.Step]) -> Sequence[steps.Step]:
-    """Those that make allocations."""
+    """The steps that make allocations."""
     made = partial(filter, lambda step: step.makes == "allocation")
     return in_parts(some_steps, made, lambda run: run if run.of_memory else ())
 
 
 def _mapped(some_steps: Sequence[steps.Step]) -> Sequence[steps.Step]:
-    """Those that map memory and give rights on it."""
+    """The steps that map memory and give rights on it."""
     made = partial(filter, lambda step: step.of_mapping)
     return in_parts(some_steps, made, lambda run: () if run.of_memory else run)
 

@@ -12,9 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from hipplan.errors import ApplyError
 from hipplan.kinds.allocation.live import CreateAllocation
-from hipplan.kinds.mapping.live import Map
 from hipplan.kinds.pinned.live import CreatePinnedBuffer
 from hipplan.program import away, contents, sealing, steps
 from hipplan.program.alike_backups import (
@@ -32,7 +30,6 @@ from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.groups import (
     Group,
     Units,
-    about_memory,
     by_first,
     first_of,
     groups_asleep,
@@ -40,7 +37,6 @@ from hipplan.program.groups import (
     members_of,
     parted,
 )
-from hipplan.program.inventory import sleeping_memory
 from hipplan.program.layered import Overlay
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_asleep
@@ -164,10 +160,10 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     wanted = None if units is None else by_first(chain.from_iterable(units.values()))
     asleep = by_first(groups_asleep(program))
     memory = {first: group for first, group in asleep.items() if wanted is None or first in wanted}
-    new = _woken(program, memory.values())
+    new = woken(program, memory.values())
     dropped = {first for first in memory if program.backups[first].to == DROP}
     if gone := dropped if retain else memory.keys():
-        new = _without_unused(replace(new, backups=Backups.of(new.backups).without(gone)))
+        new = without_unused(replace(new, backups=Backups.of(new.backups).without(gone)))
     filled = (
         *digests([first for first in memory if program.backups[first].to == HOST], program),
         *moves_in(movable(new, [group for first, group in memory.items() if first not in dropped]), program),
@@ -180,84 +176,6 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     if opened.sealed != new.sealed:
         change = sealed_after(change, sealing.resealed(change.new, new.sealed))
     return change
-
-
-def carried_over(old: Program, new: Program) -> Program:
-    """The new program with the old one's sleep: objects that sleep and are equal in both stay asleep.
-
-    Raises ApplyError (HP441): the plan changes something that sleeps.
-    """
-    new = _away_too(old, new)
-    if not old.backups:
-        return new
-    asleep = {*sleeping_memory(old.sleeping)}
-    was, now = _steps_of_each(_woken(old, groups_asleep(old))), _steps_of_each(new)
-    stays = {name for name in asleep if name in now}
-    before, after = _memory_of_regions(old), _memory_of_regions(new)
-    for region in sorted(before.keys() & after.keys()):
-        if before[region] != after[region] and not asleep.isdisjoint(before[region]):
-            raise _changed(region)
-    for name in sorted(stays):
-        if was[name] != now[name]:
-            raise _changed(plan_name_of(old, name))
-    kept = stays | {name for name in old.backups if name not in asleep and was.get(name) == now.get(name, ())}
-    is_gone = about_memory(old.sleeping, asleep - stays)
-    made, _ = parted(new.steps, stays)
-    new = replace(
-        new,
-        steps=made.with_more([step for _, step in old.single if is_backup(step)]),
-        sleeping=tuple(step for step in old.sleeping if not is_gone(step)),
-        backups={name: backup for name, backup in old.backups.items() if name in kept},
-    )
-    return _without_unused(new)
-
-
-def _away_too(old: Program, new: Program) -> Program:
-    """The new program with memory on the host that sleeps there, still mapped. Raises as carried_over()."""
-    if not old.away:
-        return new
-    home = away.at_home(old)
-    was, now = _steps_of_each(home), _steps_of_each(new)
-    for name in sorted(old.away.keys() & now.keys()):
-        if was[name] != now[name]:
-            raise _changed(plan_name_of(old, name))
-    before, after = _memory_of_regions(home), _memory_of_regions(new)
-    for region in sorted(before.keys() & after.keys()):
-        if before[region] != after[region] and not old.away.keys().isdisjoint(before[region]):
-            raise _changed(region)
-    return away.away_as(old, new, old.away.keys() & now.keys())
-
-
-def _memory_of_regions(program: Program) -> dict[str, set[str]]:
-    """Region -> its allocations."""
-    memory: dict[str, set[str]] = {}
-    for resource in program.resources:
-        if resource.memory and resource.inside in program.regions:
-            memory.setdefault(resource.inside, set()).add(resource.memory)
-    return memory
-
-
-def require_places(change: Difference) -> None:
-    """Raises ApplyError (HP441): the change would free addresses of sleeping memory."""
-    for step in change.new.sleeping:
-        if isinstance(step, Map) and ("reservation", step.reservation) not in change.kept:
-            raise _changed(plan_name_of(change.old, step.allocation))
-
-
-def _changed(name: str) -> ApplyError:
-    return refuse_asleep(name, "the plan changes it or its place")
-
-
-def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
-    """Allocation -> all steps about it."""
-    memory = {step.name: step.allocation for step in program.mappings()}
-    steps_by_name: dict[str, list[steps.Step]] = {}
-    for step in program.steps:
-        if step.makes == "allocation":
-            steps_by_name.setdefault(step.name, []).append(replace(step, origin=None))
-        elif step.of_mapping:
-            steps_by_name.setdefault(memory[step.name], []).append(replace(step, origin=None))
-    return {name: tuple(about) for name, about in steps_by_name.items()}
 
 
 def _with_backups(
@@ -288,7 +206,7 @@ def _with_backups(
                 entry = places.take(device, _bytes_of(moved.get(group, ())))
             backups[first] = entry if to == DROP else with_checksum(entry, checked)
         made += _pinned(places.ends, program)
-    new = _without_unused(replace(program, backups=kept.with_more(backups)))
+    new = without_unused(replace(program, backups=kept.with_more(backups)))
     return replace(new, steps=Series(new.steps).with_more(made))
 
 
@@ -356,7 +274,7 @@ def _in_file(
         first = Backup(FILE, file, end, group.size if isinstance(group, MappingRun) else size, file_size, checked)
         in_file[name] = AlikeBackups.in_a_row(group.memory, first) if isinstance(group, MappingRun) else first
         end += size
-    return _without_unused(replace(program, backups=Backups.of(kept.without({*others})).with_more(in_file)))
+    return without_unused(replace(program, backups=Backups.of(kept.without({*others})).with_more(in_file)))
 
 
 def _in_the_order_of(
@@ -382,14 +300,14 @@ def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[s
         )
 
 
-def _without_unused(program: Program) -> Program:
+def without_unused(program: Program) -> Program:
     """The program without pinned memory of backups that are gone."""
     used = places_of(program.backups)
     unused = {step.name for _, step in program.single if is_backup(step) and step.name not in used}
     return replace(program, steps=without(program.steps, lambda step: step.name in unused, ())) if unused else program
 
 
-def _woken(program: Program, memory: Iterable[Group]) -> Program:
+def woken(program: Program, memory: Iterable[Group]) -> Program:
     """The program with the steps of this memory again: memory first, then mappings in the order of addresses."""
     asleep, woken = parted(program.sleeping, memory)
     made: Parts[steps.Step] = Parts()
