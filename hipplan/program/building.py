@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.stream.live import CreateStream
@@ -45,7 +44,7 @@ class Building:
             device, span = self._devices[stream.device], plan.span(*stream.path)
             made.append(CreateStream(name=stream.name, device=device, origin=span))
         buffers = Buffers(plan, self._machine, self._devices)
-        made.extend(chain.from_iterable(map(buffers.steps_of, objects.buffers.values())))
+        made.extend(buffers.all_steps(objects.buffers.values()))
         made.extend(buffers.waits())
         if objects.contents:  # they come last, when all memory exists and is prefetched
             resources = resources_of(made.series(), self.regions, self._devices)

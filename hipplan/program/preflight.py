@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from hipplan.errors import Diagnostic
-from hipplan.kinds.live import Buffer
+from hipplan.kinds.live import Buffer, Lack
 from hipplan.kinds.lives import BUFFERS
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host
@@ -52,7 +52,8 @@ def of_host(plan: LoadedPlan) -> list[OfHost]:
     """The figures of the host that the rules need for this plan."""
     objects = plan.objects
     specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
-    specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.on_host]
+    lines = {id(buffer.spec): buffer.spec for buffer in objects.buffers.values()}  # `count` makes thousands of one
+    specs += [spec for spec in lines.values() if spec.on_host]
     on_host = [place for region in objects.regions.values() for place in region.places if is_host(place)]
     figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
     on_node = any(device != HOST for device in on_host)
@@ -181,9 +182,12 @@ class _Rules:
 
     def buffers(self) -> None:
         """HP305, HP309: what the machine lacks for a buffer."""
+        of_lines: dict[int, list[Lack]] = {}
         for buffer in self.objects.buffers.values():
-            kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
-            for lack in kind.lacks(buffer.spec, self.machine, buffer.device, ordinal):
+            if (line := id(buffer.spec)) not in of_lines:
+                kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
+                of_lines[line] = [*kind.lacks(buffer.spec, self.machine, buffer.device, ordinal)]
+            for lack in of_lines[line]:
                 self.add(lack.code, lack.summary, *buffer.path, *lack.where, why=lack.why, hint=lack.hint)
 
     def prefetched(self) -> None:
@@ -293,8 +297,10 @@ class _Rules:
             if (node := self.objects.allocations[name].spec.numa_node) is not None:
                 path = self.objects.allocations[name].path
                 self._node(name, node, *path, "device" if path[0] == "regions" else "numa_node")
+        anywhere: set[int] = set()
+        """Lines of the plan that leave the node open: thousands of buffers may be of one."""
         for buffer in self.objects.buffers.values():
-            if not buffer.spec.on_host:  # there may be thousands of them
+            if not buffer.spec.on_host or id(buffer.spec) in anywhere:
                 continue
             spec, where = buffer.spec.pages()
             path = (*buffer.path, *where)
@@ -302,6 +308,8 @@ class _Rules:
             if getattr(spec, "numa", None) is None:
                 if (node := getattr(spec, "numa_node", None)) is not None:
                     self._node(buffer.name, node, *path, "numa_node")
+                else:
+                    anywhere.add(id(buffer.spec))
             elif near is not None:
                 self._node(buffer.name, near, *path, "numa", whose=f" (that of {buffer.device})")
             else:
