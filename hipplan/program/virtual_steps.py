@@ -28,6 +28,16 @@ class AlikeAllocations(NamedTuple):
     """Offsets and sizes of its mappings must be multiples of this."""
 
 
+class _Region(NamedTuple):
+    """A region of the plan, while its steps are made."""
+
+    placed: PlacedRegion
+    span: Span | None
+    kinds: list[AlikeAllocations]
+    """What the chunks of each kind have in common."""
+    made: region_steps.RegionSteps
+
+
 class VirtualMemory:
     """Makes the steps for the virtual memory of a plan."""
 
@@ -50,18 +60,19 @@ class VirtualMemory:
         own: list[steps.Step] = []
         for name, allocation in objects.allocations.items():
             if id(allocation) not in self._memory:
-                self._memory[id(allocation)] = self._alike(name, allocation)
+                self._memory[id(allocation)] = self._alike(name, allocation, self._plan.span(*allocation.path))
             own.append(self._memory[id(allocation)].made(name))
         parts.extend(own)
-        made = [(placed, self._kinds(placed)) for placed in self.regions.values()]
-        of_regions = [self._region(placed, kinds) for placed, kinds in made]
+        of_regions = [self._region(placed) for placed in self.regions.values()]
         for region in of_regions:
-            parts.extend(region.memory())
+            for memory in region.made.memory():
+                parts.extend(memory)
         for reservation in objects.reservations.values():
             self._reservation(reservation)
-        for (placed, kinds), region in zip(made, of_regions, strict=True):
-            self._range(placed, kinds)
-            parts.extend(region.mappings())
+        for region in of_regions:
+            self._range(region)
+            for mapped in region.made.mappings():
+                parts.extend(mapped)
         return parts.series()
 
     def recommended(self, device: str) -> int:
@@ -77,11 +88,11 @@ class VirtualMemory:
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
         return self._granularities[device, which]
 
-    def _alike(self, name: str, allocation: ResolvedAllocation) -> AlikeAllocations:
-        """What the allocations of one line of the plan have in common. name: of the first of them."""
+    def _alike(self, name: str, allocation: ResolvedAllocation, span: Span | None) -> AlikeAllocations:
+        """What the allocations of one line of the plan have in common. name: of the first of them. span: of the
+        line."""
         spec = allocation.spec
         size = round_up(spec.size, self._granularity(allocation.device, spec.granularity))
-        span = self._plan.span(*allocation.path)
         if allocation.path[0] == "allocations":  # a region reports its range
             ranges.check_size(name, size, "padding", span, self._findings)
         if spec.bind is not None:
@@ -109,42 +120,38 @@ class VirtualMemory:
             )
         return AlikeAllocations(steps.named(step), size, self._granularity(allocation.device, "minimum"))
 
-    def _kinds(self, placed: PlacedRegion) -> dict[region_steps.Kind, AlikeAllocations]:
-        """What the chunks of each kind have in common."""
-        name = memory_of(placed.region.name, 0)
-        return {kind: self._alike(name, memory) for kind, memory in region_steps.allocations_of(placed).items()}
+    def _region(self, placed: PlacedRegion) -> _Region:
+        name, span = memory_of(placed.region.name, 0), self._plan.span(*placed.region.path)
+        memory = region_steps.allocations_of(placed)
+        kinds = {kind: self._alike(name, allocation, span) for kind, allocation in memory.items()}
+        makers = {kind: alike.made for kind, alike in kinds.items()}
+        return _Region(placed, span, [*kinds.values()], region_steps.RegionSteps(placed, makers, self._devices, span))
 
-    def _region(
-        self, placed: PlacedRegion, kinds: dict[region_steps.Kind, AlikeAllocations]
-    ) -> region_steps.RegionSteps:
-        makers = {kind: memory.made for kind, memory in kinds.items()}
-        return region_steps.RegionSteps(placed, makers, self._devices, self._plan.span(*placed.region.path))
-
-    def _range(self, placed: PlacedRegion, kinds: dict[region_steps.Kind, AlikeAllocations]) -> None:
+    def _range(self, region: _Region) -> None:
         """The range of a region."""
+        placed = region.placed
         range_ = ResolvedReservation(placed.region.name, region_steps.range_of(placed), (), placed.region.path)
-        step = max((alike.step for alike in kinds.values()), default=FALLBACK_GRANULARITY)
-        size = self._reserve(range_, placed.mapped, step)
-        if placed.mapped > size or any(alike.size % step for alike in kinds.values()):
+        step = max((alike.step for alike in region.kinds), default=FALLBACK_GRANULARITY)
+        size = self._reserve(range_, placed.mapped, step, region.span)
+        if placed.mapped > size or any(alike.size % step for alike in region.kinds):
             mappings = [*region_steps.all_mappings(placed)]
             ranges.check_range(self._plan, range_, mappings, size, step, self._findings)
 
     def _reservation(self, reservation: ResolvedReservation) -> None:
         placed, step = self._placed(reservation)
         end = max([at + size for _, at, size in placed], default=0)
-        size = self._reserve(reservation, end, step)
+        size = self._reserve(reservation, end, step, self._plan.span(*reservation.path))
         ranges.check_range(self._plan, reservation, placed, size, step, self._findings)
         self._map(reservation.name, placed)
 
-    def _reserve(self, reservation: ResolvedReservation, end: int, step: int) -> int:
+    def _reserve(self, reservation: ResolvedReservation, end: int, step: int, span: Span | None) -> int:
         """The step that reserves a range, and its bytes. end: of its last mapping. step: its size and address must be
-        multiples of this."""
+        multiples of this. span: of its line in the plan."""
         spec = reservation.spec
         size = round_up(spec.size or end, step)
         alignment = max(spec.alignment, PAGE) if spec.alignment else 0  # HIP 6.1 refuses less than its granularity
         exact = spec.address_policy == "exact"
         slack = round_up(alignment, step) if alignment > PAGE and not exact else 0
-        span = self._plan.span(*reservation.path)
         ranges.check_size(reservation.name, size + slack, "padding and alignment", span, self._findings)
         self._parts.append(
             steps.Reserve(
