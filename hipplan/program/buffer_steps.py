@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.making import Making
 from hipplan.kinds.stream.live import AwaitStream
-from hipplan.language.objects import Path, ResolvedBuffer
+from hipplan.language.objects import ResolvedBuffer
 from hipplan.program import steps
 
 
@@ -18,18 +20,16 @@ class Buffers(Making):
         """The waits for what the steps so far enqueue."""
         return (AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
-    def all_steps(self, buffers: Iterable[ResolvedBuffer]) -> list[steps.Step]:
-        """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name."""
+    def all_steps(self, buffers: Iterable[ResolvedBuffer], memory: list[tuple[steps.Step, int]]) -> list[steps.Step]:
+        """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name.
+        memory: gets (step, how many like it) of the steps that make them."""
         made: list[steps.Step] = []
-        line: Path = ()
-        of_first: list[steps.Step] = []
-        makers: list[Callable[[str], steps.Step]] = []
-        for buffer in buffers:
-            if buffer.path is line:
-                makers = makers or [*map(steps.named, of_first)]
-                made += [make(buffer.name) for make in makers]
-            else:
-                line, makers = buffer.path, []
-                of_first = [*BUFFERS[buffer.spec.kind].steps_of(buffer, self)]
-                made += of_first
+        for _, of_line in groupby(buffers, attrgetter("path")):
+            first, *others = of_line
+            of_first = [*BUFFERS[first.spec.kind].steps_of(first, self)]
+            made += of_first
+            if others:
+                makers = [*map(steps.named, of_first)]
+                made += [make(buffer.name) for buffer in others for make in makers]
+            memory.append((of_first[0], 1 + len(others)))
         return made

@@ -80,7 +80,7 @@ def planned(
             for name, region in plan.objects.mapped_by_others.items()
         },
     )
-    preflight.check(plan, machine, devices, program.steps, findings)
+    preflight.check(plan, machine, devices, building.memory, findings)
     if findings.errors:
         raise MachineError(findings.all)
     sealed = {range_.name for range_ in plan.objects.reservations.values() if range_.spec.seal}

@@ -8,7 +8,7 @@ from itertools import chain, count
 from typing import Any, TypeAlias
 
 from hipplan.program.regions import memory_of
-from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, alike, runs, written_out
+from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, runs, written_out
 from hipplan.program.series import segments
 from hipplan.program.steps import CreateAllocation, Map, SetAccess, Step
 
@@ -115,9 +115,9 @@ def range_sizes_of(some_steps: Iterable[Step], known: Mapping[str, int]) -> Mapp
     return {**known, **sizes} if sizes else known
 
 
-def descriptors_of(steps: Steps) -> int:
-    """Upper bound of the file descriptors that steps take."""
-    return sum([many * step.descriptors for step, many in alike(steps) if step.makes == "allocation"])
+def descriptors_of(some_steps: Iterable[tuple[Step, int]]) -> int:
+    """Upper bound of the file descriptors that steps take. some_steps: (step, how many like it)."""
+    return sum([many * step.descriptors for step, many in some_steps if step.makes == "allocation"])
 
 
 def _written_out(steps: Steps) -> Iterator[Step]:

@@ -18,7 +18,6 @@ from hipplan.program import huge_pages, steps
 from hipplan.program.facts import descriptors_of
 from hipplan.program.on_host import lacking
 from hipplan.program.peak import OPEN_FILES_MARGIN, bytes_of, host_bounds, largest_of, taken
-from hipplan.program.runs import alike
 from hipplan.program.tags import chunks_of_pools
 from hipplan.units import about_size, full_size
 
@@ -28,10 +27,14 @@ PADDING_SHARE = 8
 
 
 def check(
-    plan: LoadedPlan, machine: Machine, devices: dict[str, int], made: Sequence[steps.Step], findings: Findings
+    plan: LoadedPlan,
+    machine: Machine,
+    devices: dict[str, int],
+    memory: Sequence[tuple[steps.Step, int]],
+    findings: Findings,
 ) -> None:
-    """Every rule about the whole plan. made: all of its steps."""
-    rules = _Rules(plan, machine, devices, made, findings)
+    """Every rule about the whole plan. memory: (step, how many like it) of the steps that make memory."""
+    rules = _Rules(plan, machine, devices, memory, findings)
     rules.requirements()
     rules.capacity()
     rules.host_memory()
@@ -78,15 +81,15 @@ class _Rules:
         plan: LoadedPlan,
         machine: Machine,
         devices: dict[str, int],
-        made: Sequence[steps.Step],
+        memory: Sequence[tuple[steps.Step, int]],
         findings: Findings,
     ) -> None:
         self.plan = plan
         self.objects = plan.objects
         self.machine = machine
         self.devices = devices
-        self.made = made
-        self.taken = taken(made, machine)
+        self.memory = memory
+        self.taken = taken(memory, machine)
         self.findings = findings
         self.lines = {id(allocation): name for name, allocation in reversed(plan.objects.allocations.items())}.values()
         """The first allocation that each line of the plan makes. The others of that line are equal."""
@@ -161,9 +164,8 @@ class _Rules:
 
     def huge_pages(self) -> None:
         """HP315: reserved huge pages."""
-        made = [step for step, _ in alike(self.made)]
-        for short in huge_pages.shortages(made, self.machine):
-            users = [s for s in made if isinstance(s, Buffer) and s.huge_pages == short.size]
+        for short in huge_pages.shortages(self.memory, self.machine):
+            users = [s for s, _ in self.memory if isinstance(s, Buffer) and s.huge_pages == short.size]
             largest = max(users, key=lambda step: step.size)
             path = (*self.objects.buffers[largest.name].path, "anonymous", "huge_pages")
             self.add("HP315", f"the plan needs {short.what}", *path, hint=short.hint)
@@ -244,10 +246,15 @@ class _Rules:
         have the region's name."""
         for name, reservation in self.objects.reservations.items():
             reported: set[tuple[int, int]] = set()
+            path: Path | None = None
+            line: ResolvedAllocation | None = None
             for mapping in reservation.mappings:
                 memory = self.objects.allocations[mapping.allocation]
-                if (id(mapping.path), id(memory)) not in reported:
-                    reported.add((id(mapping.path), id(memory)))
+                if mapping.path is path and memory is line:  # as for thousands of one line
+                    continue
+                path, line = mapping.path, memory
+                if (id(path), id(line)) not in reported:
+                    reported.add((id(path), id(line)))
                     yield name if name in self.objects.regions else mapping.name, mapping, memory.device
 
     def _reaches(self, who: str, owner: str) -> bool:
@@ -259,10 +266,10 @@ class _Rules:
         if self.machine.runtime == "cuda" or not limit:
             return
         of_pools = chunks_of_pools(self.objects.regions.values())
-        count = descriptors_of(self.made) + of_pools
+        count = descriptors_of(self.memory) + of_pools
         if count + OPEN_FILES_MARGIN > limit:
             fewer = "chunks" if of_pools else "allocations"
-            allocations = sum(many for step, many in alike(self.made) if step.makes == "allocation")
+            allocations = sum(many for step, many in self.memory if step.makes == "allocation")
             pools = f", and the chunks of pools for PyTorch up to {of_pools}" if of_pools else ""
             self.add(
                 "HP308",
@@ -274,19 +281,17 @@ class _Rules:
 
     def padding(self) -> None:
         """HP254, a warning: much padding, by line of the plan."""
-        lines: dict[tuple[object, ...], list[Any]] = {}
-        for step, _ in alike(self.made):  # chunks of a region have no padding
-            if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) and step.size > step.asked:
-                lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
-        for path, made in lines.items():
-            taken = sum(memory.size for memory in made)
-            waste = taken - sum(memory.asked for memory in made)
+        for step, many in self.memory:  # chunks of a region have no padding
+            if not isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) or step.size == step.asked:
+                continue
+            taken, waste = many * step.size, many * (step.size - step.asked)
             if waste < max(PADDING_MIN, taken / PADDING_SHARE):
                 continue
-            several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
+            several = f"{many} allocations of" if many > 1 else "an allocation of"
             summary = f"{full_size(waste)} of {full_size(taken)} are only padding"
-            take = f"take {full_size(made[0].size)} each" if len(made) > 1 else f"takes {full_size(made[0].size)}"
-            why = f"{several} {full_size(made[0].asked)} {take}"
+            take = f"take {full_size(step.size)} each" if many > 1 else f"takes {full_size(step.size)}"
+            why = f"{several} {full_size(step.asked)} {take}"
+            path = self.objects.allocations[step.name].path
             span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from hipplan.language.objects import Path, ResolvedAllocation, ResolvedReservati
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.program import ranges, region_steps, regions, steps
 from hipplan.program.regions import PlacedRegion, memory_of
+from hipplan.program.runs import alike
 from hipplan.program.series import Parts, Series
 from hipplan.units import PAGE, round_up
 
@@ -50,6 +52,8 @@ class VirtualMemory:
         self._parts: Parts[steps.Step] = Parts()
         self._memory: dict[int, AlikeAllocations] = {}
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
+        self.alike: list[tuple[steps.Step, int]] = []
+        """(step, how many like it) of the steps that make memory."""
         self._rights: dict[int, steps.Rights] = {}
         """By the id of an access, which mappings share."""
         self.regions = regions.lay_out(plan, self.recommended, findings)
@@ -58,15 +62,19 @@ class VirtualMemory:
         """Allocations, then each range with its mappings and their rights."""
         objects, parts = self._plan.objects, self._parts
         own: list[steps.Step] = []
+        many = Counter(map(id, objects.allocations.values()))
         for name, allocation in objects.allocations.items():
-            if id(allocation) not in self._memory:
-                self._memory[id(allocation)] = self._alike(name, allocation, self._plan.span(*allocation.path))
-            own.append(self._memory[id(allocation)].made(name))
+            line = id(allocation)
+            if line not in self._memory:
+                self._memory[line] = self._alike(name, allocation, self._plan.span(*allocation.path))
+                self.alike.append((self._memory[line].made(name), many[line]))
+            own.append(self._memory[line].made(name))
         parts.extend(own)
         of_regions = [self._region(placed) for placed in self.regions.values()]
         for region in of_regions:
             for memory in region.made.memory():
                 parts.extend(memory)
+                self.alike += alike(memory)
         for reservation in objects.reservations.values():
             self._reservation(reservation)
         for region in of_regions:
@@ -122,18 +130,18 @@ class VirtualMemory:
 
     def _region(self, placed: PlacedRegion) -> _Region:
         name, span = memory_of(placed.region.name, 0), self._plan.span(*placed.region.path)
-        memory = region_steps.allocations_of(placed)
-        kinds = {kind: self._alike(name, allocation, span) for kind, allocation in memory.items()}
-        makers = {kind: alike.made for kind, alike in kinds.items()}
+        allocations = region_steps.allocations_of(placed)
+        kinds = {kind: self._alike(name, allocation, span) for kind, allocation in allocations.items()}
+        makers = {kind: memory.made for kind, memory in kinds.items()}
         return _Region(placed, span, [*kinds.values()], region_steps.RegionSteps(placed, makers, self._devices, span))
 
     def _range(self, region: _Region) -> None:
         """The range of a region."""
         placed = region.placed
         range_ = ResolvedReservation(placed.region.name, region_steps.range_of(placed), (), placed.region.path)
-        step = max((alike.step for alike in region.kinds), default=FALLBACK_GRANULARITY)
+        step = max((kind.step for kind in region.kinds), default=FALLBACK_GRANULARITY)
         size = self._reserve(range_, placed.mapped, step, region.span)
-        if placed.mapped > size or any(alike.size % step for alike in region.kinds):
+        if placed.mapped > size or any(kind.size % step for kind in region.kinds):
             mappings = [*region_steps.all_mappings(placed)]
             ranges.check_range(self._plan, range_, mappings, size, step, self._findings)
 
