@@ -32,7 +32,7 @@ class Building:
         self.recommended = self._memory.recommended
         self.memory = self._memory.alike
         """(step, how many like it) of the steps that make memory, once all steps are made."""
-        self.plan = replace(plan, objects=with_regions(plan.objects, self.regions))
+        self.plan = replace(plan, objects=with_regions(plan.objects, self.regions)) if self.regions else plan
         """The plan as the rules about all memory need it."""
 
     def all_steps(self) -> Series[steps.Step]:

@@ -52,8 +52,8 @@ def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
         if isinstance(step, Map):
             memory = step.allocation
             owners[step.name] = owners[memory] if memory in owners else known[memory]
-        elif step.makes == "allocation" and step.owner is not None:
-            owners[step.name] = step.owner
+        elif step.makes == "allocation" and (owner := step.owner) is not None:
+            owners[step.name] = owner
     return owners
 
 
