@@ -6,7 +6,6 @@ a notebook shows one.
 
 from __future__ import annotations
 
-from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +19,8 @@ class InNotebooks:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """IPython takes from this what it can display: text in a terminal, HTML in a notebook."""
+        from html import escape  # slow to import, and a program is no notebook's yet
+
         text = import_module(_SHOW).text_of(self)
         return {"text/plain": text, "text/html": f'<pre style="line-height: 1.2">{escape(text)}</pre>'}
 

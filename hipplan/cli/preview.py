@@ -84,7 +84,7 @@ def run(given: Namespace) -> int:
 
 def _preview(given: Namespace) -> int:
     from hipplan.program.difference import Difference
-    from hipplan.ranks.all_ranks import AllRanks
+    from hipplan.program.program import Program
 
     if given.old is None and (given.detailed_exitcode or given.fail_on_loss):
         raise WrongUsage("--from-var, --from-var-file, --detailed-exitcode and --fail-on-loss need --from")
@@ -101,10 +101,10 @@ def _preview(given: Namespace) -> int:
             _write(compiled, given)
         is_lost = given.fail_on_loss and any(line.loss for line in lines)
         return ExitCode.CHANGES if is_lost or (lines and given.detailed_exitcode) else ExitCode.OK
-    if isinstance(compiled, AllRanks):
-        _preview_all(compiled, given)
-    else:
+    if isinstance(compiled, Program):
         _preview_one(compiled, given)
+    else:
+        _preview_all(compiled, given)
     return ExitCode.OK
 
 

@@ -61,7 +61,7 @@ class Findings:
         return self._ordered("warning")
 
     def _ordered(self, *severities: str) -> list[Diagnostic]:
-        return list(at_most(self._counted(severities)))
+        return list(at_most(self._counted(severities))) if self._kept else []
 
     def _counted(self, severities: tuple[str, ...]) -> Iterator[Diagnostic]:
         """The kept diagnostics, and one more with the number of the others."""

@@ -111,5 +111,5 @@ def _without(machine: Machine, program: Program) -> Machine:
         device.model_copy(update={"in_use": max(0, device.in_use - taken.get(ordinal, 0))})
         for ordinal, device in enumerate(machine.devices)
     ]
-    freed = huge_pages.freed(machine, (step for _, step in program.single))
+    freed = huge_pages.freed(machine, ((step, 1) for _, step in program.single))
     return freed.model_copy(update={"devices": devices, "name": program.machine})

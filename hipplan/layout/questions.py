@@ -116,7 +116,7 @@ def keeps_memory(holding: Holding, device: int, name: str) -> bool:
 def require_room(state: State, change: Difference) -> None:
     """Raises HP442 if the devices do not have enough free memory."""
     needed: Counter[int] = Counter()
-    for step, many in takers(change.additions):
+    for step, many in takers(alike(change.additions)):
         if step.is_on_device:
             needed[step.device] += many * step.size
     names = {ordinal: name for name, ordinal in change.new.devices.items()}

@@ -26,7 +26,6 @@ from hipplan.program.facts import range_sizes_of
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 from hipplan.program.runs import alike
-from hipplan.program.sleeping import wakes_up
 from hipplan.program.steps import Step
 
 
@@ -100,6 +99,8 @@ def _fitted(change: Difference, before: Program) -> Difference | None:
 def require_way_back(asleep: Lowering, names: tuple[str, ...]) -> None:
     """Raises MachineError (HP309): these fall asleep in a change, and could not be woken again."""
     if concerned(asleep.planned.new.measured):
+        from hipplan.program.sleeping import wakes_up  # a preview need not wait for it
+
         lower(wakes_up(asleep.planned.new, names), asleep.lowered.new)
 
 

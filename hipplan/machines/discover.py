@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from hipplan.units import version_text
 def discover(
     chosen: Chosen,
     wanted: Callable[[Machine], Container[int]] | None = None,
-    of_host: Container[OfHost] = ("memory", "pages"),
+    of_host: Sequence[OfHost] = ("memory", "pages"),
 ) -> Machine:
     """The machine, as the runtime reports it. Raises RuntimeUnavailable (HP407) if a query fails.
 
@@ -63,8 +63,10 @@ def _driver_errors() -> Iterator[None]:
         ) from error
 
 
-def _of_host(chosen: Chosen, limits: Limits, of_host: Container[OfHost]) -> dict[str, Any]:
+def _of_host(chosen: Chosen, limits: Limits, of_host: Sequence[OfHost]) -> dict[str, Any]:
     """Limits and NUMA nodes of the host. The nodes of a simulated machine are those of its profile, if it has any."""
+    if not of_host:
+        return {}
     place, without_gpu = System.here(), topology.host_here()
     update: dict[str, Any] = {}
     nodes: list[NumaNode] = []

@@ -15,6 +15,8 @@ SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
 """Where distributions put ROCm's library."""
 _opened_by: int | None = None
 """The process that opened a runtime; None before that."""
+_loaded: set[str] = set()
+"""Paths of runtimes that were opened. They stay loaded, and the linker reads no file for one again."""
 
 
 def were_opened_elsewhere() -> bool:
@@ -96,10 +98,11 @@ def _unknown_abis() -> Iterator[str]:
 def _opened(path: str) -> _core.Runtime:
     """Raises RuntimeUnusable."""
     global _opened_by
-    if (file := _file_of(path)) and (fault := fault_of(str(file))):
+    if path not in _loaded and (file := _file_of(path)) and (fault := fault_of(str(file))):
         raise _core.RuntimeUnusable(f"{file} {fault}")
     runtime = _core.Runtime.open(path)
     _opened_by = os.getpid()
+    _loaded.add(path)
     return runtime
 
 

@@ -10,7 +10,7 @@ An unknown figure is None and is listed in `unknown`; preflight skips the rules 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import permutations
 from typing import Annotated, Literal
 
@@ -234,7 +234,7 @@ class Machine(PlanModel, InNotebooks):
     @property
     def version(self) -> tuple[int, ...]:
         """hip_version as numbers; empty if it is not known."""
-        return tuple(map(int, self.hip_version.split("."))) if self.hip_version else ()
+        return _numbers(self.hip_version or "")
 
     @model_validator(mode="after")
     def _links_exist(self) -> Self:
@@ -275,6 +275,11 @@ class Machine(PlanModel, InNotebooks):
     def can_access(self, source: int, target: int) -> bool:
         """Whether device `source` can reach the memory of `target`. A device always reaches its own."""
         return source == target or self.link(source, target) is not None
+
+
+@cache
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split("."))) if version else ()
 
 
 def sim_profile(machine: Machine) -> str:

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from hipplan.errors import Diagnostic, PlanError, ProfileError, suggest
 from hipplan.language.findings import in_order
-from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
 from hipplan.language.yaml12 import number_like
 from hipplan.machines.machine import Machine
@@ -72,6 +71,8 @@ def _read(file: Path | IO[str], name: str) -> Machine:
     try:
         machine = Machine.model_validate(source.data)
     except ValidationError as error:
+        from hipplan.language.model.translate import translate  # for errors alone
+
         problems = [*problems, *translate(error, Machine, source.data, source.span)]
     if problems:
         raise ProfileError(in_order(problems))

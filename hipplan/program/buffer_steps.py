@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.making import Making
@@ -18,6 +20,16 @@ class Buffers(Making):
         """The waits for what the steps so far enqueue."""
         return (AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
-    def steps_of(self, buffer: ResolvedBuffer) -> Iterable[steps.Step]:
-        """The steps of one buffer."""
-        return BUFFERS[buffer.spec.kind].steps_of(buffer, self)
+    def all_steps(self, buffers: Iterable[ResolvedBuffer], memory: list[tuple[steps.Step, int]]) -> list[steps.Step]:
+        """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name.
+        memory: gets (step, how many like it) of the steps that make them."""
+        made: list[steps.Step] = []
+        for _, of_line in groupby(buffers, attrgetter("path")):
+            first, *others = of_line
+            of_first = [*BUFFERS[first.spec.kind].steps_of(first, self)]
+            made += of_first
+            if others:
+                makers = [*map(steps.named, of_first)]
+                made += [make(buffer.name) for buffer in others for make in makers]
+            memory.append((of_first[0], 1 + len(others)))
+        return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.stream.live import CreateStream
@@ -15,6 +14,7 @@ from hipplan.program.buffer_steps import Buffers
 from hipplan.program.content_steps import staging_of
 from hipplan.program.inventory import resources_of
 from hipplan.program.region_steps import with_regions
+from hipplan.program.runs import alike
 from hipplan.program.series import Parts, Series
 from hipplan.program.virtual_steps import VirtualMemory
 
@@ -30,7 +30,9 @@ class Building:
         self._memory = VirtualMemory(plan, machine, devices, findings)
         self.regions = self._memory.regions
         self.recommended = self._memory.recommended
-        self.plan = replace(plan, objects=with_regions(plan.objects, self.regions))
+        self.memory = self._memory.alike
+        """(step, how many like it) of the steps that make memory, once all steps are made."""
+        self.plan = replace(plan, objects=with_regions(plan.objects, self.regions)) if self.regions else plan
         """The plan as the rules about all memory need it."""
 
     def all_steps(self) -> Series[steps.Step]:
@@ -45,10 +47,12 @@ class Building:
             device, span = self._devices[stream.device], plan.span(*stream.path)
             made.append(CreateStream(name=stream.name, device=device, origin=span))
         buffers = Buffers(plan, self._machine, self._devices)
-        made.extend(chain.from_iterable(map(buffers.steps_of, objects.buffers.values())))
+        made.extend(buffers.all_steps(objects.buffers.values(), self.memory))
         made.extend(buffers.waits())
         if objects.contents:  # they come last, when all memory exists and is prefetched
             resources = resources_of(made.series(), self.regions, self._devices)
             filling = contents.lower(self.plan, resources, self._devices, self._machine, self._findings)
-            made.extend([*contents.lanes(staging_of(filling), self._machine), *filling])
+            lanes = [*contents.lanes(staging_of(filling), self._machine)]
+            self.memory += alike(lanes)
+            made.extend([*lanes, *filling])
         return made.series()

@@ -31,6 +31,8 @@ from hipplan.program.building import Building
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, difference, sealed_after
+from hipplan.program.facts import descriptors_of
+from hipplan.program.memo import keep
 from hipplan.program.on_host import with_nodes
 from hipplan.program.open_sizes import NONE_KNOWN, OpenSize, Sizes
 from hipplan.program.program import Program
@@ -57,6 +59,9 @@ def planned(
             plan = _with_sizes(plan, opened, machine, devices, sizes, findings)
         building = Building(plan, machine, devices, findings)
         plan, made = building.plan, building.all_steps()
+    preflight.check(plan, machine, devices, building.memory, findings)
+    if findings.errors:
+        raise MachineError(findings.all)
     program = Program(
         name=plan.plan.name or printable(plan.source_name),
         source=plan.source_name,
@@ -69,6 +74,7 @@ def planned(
         open_sizes={open_.name: str(open_) for open_ in opened},
         measured=machine,
         steps=made,
+        warnings=tuple(in_order((*plan.warnings, *findings.warnings))),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
         reads_advice=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
@@ -80,12 +86,9 @@ def planned(
             for name, region in plan.objects.mapped_by_others.items()
         },
     )
-    preflight.check(plan, machine, devices, program.steps, findings)
-    if findings.errors:
-        raise MachineError(findings.all)
+    keep(program, descriptors=descriptors_of(building.memory))
     sealed = {range_.name for range_ in plan.objects.reservations.values() if range_.spec.seal}
-    program = sealing.sealed_ranges(program, sealed)
-    return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
+    return sealing.sealed_ranges(program, sealed)
 
 
 def planned_change(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.program.regions import memory_of
-from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, alike, runs, written_out
+from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, runs, written_out
 from hipplan.program.series import segments
 from hipplan.program.steps import Step
 
@@ -66,8 +66,8 @@ def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
         if isinstance(step, Map):
             memory = step.allocation
             owners[step.name] = owners[memory] if memory in owners else known[memory]
-        elif step.makes == "allocation" and step.owner is not None:
-            owners[step.name] = step.owner
+        elif step.makes == "allocation" and (owner := step.owner) is not None:
+            owners[step.name] = owner
     return owners
 
 
@@ -129,9 +129,9 @@ def range_sizes_of(some_steps: Iterable[Step], known: Mapping[str, int]) -> Mapp
     return {**known, **sizes} if sizes else known
 
 
-def descriptors_of(steps: Steps) -> int:
-    """Upper bound of the file descriptors that steps take."""
-    return sum([many * step.descriptors for step, many in alike(steps) if step.makes == "allocation"])
+def descriptors_of(some_steps: Iterable[tuple[Step, int]]) -> int:
+    """Upper bound of the file descriptors that steps take. some_steps: (step, how many like it)."""
+    return sum([many * step.descriptors for step, many in some_steps if step.makes == "allocation"])
 
 
 def _written_out(steps: Steps) -> Iterator[Step]:

@@ -46,12 +46,12 @@ class Shortage(NamedTuple):
         return f"raise {setting} by {more}, best at boot, or write `huge_pages: transparent`, which needs none"
 
 
-def taken(steps: Iterable[Step]) -> Pages:
-    """The huge pages that steps take."""
+def taken(some_steps: Iterable[tuple[Step, int]]) -> Pages:
+    """The huge pages that steps take. some_steps: (step, how many like it)."""
     pages: Pages = Counter()
-    for step in steps:
+    for step, many in some_steps:
         if isinstance(step, Buffer) and step.huge_pages != "none" and (size := _size(step)) is not None:
-            pages[size, step.bound_node] += -(-step.size // parse_size(size))
+            pages[size, step.bound_node] += many * -(-step.size // parse_size(size))
     return pages
 
 
@@ -59,9 +59,9 @@ def _size(step: Buffer) -> HugePageSize | None:
     return next((size for size in HUGE_PAGE_SIZES if size == step.huge_pages), None)
 
 
-def shortages(steps: Iterable[Step], machine: Machine) -> Iterator[Shortage]:
-    """Where steps take more huge pages than the host has, as far as that is known."""
-    pages = taken(steps)
+def shortages(some_steps: Iterable[tuple[Step, int]], machine: Machine) -> Iterator[Shortage]:
+    """Where steps take more huge pages than the host has, as far as that is known. some_steps: as of taken()."""
+    pages = taken(some_steps)
     for size, free in machine.limits.huge_pages.items():
         if (needed := _of_size(pages, size)) > free:
             yield Shortage(size, _ANY, needed, free)
@@ -71,9 +71,9 @@ def shortages(steps: Iterable[Step], machine: Machine) -> Iterator[Shortage]:
                 yield Shortage(size, there.node, needed, there.huge_pages[size])
 
 
-def freed(machine: Machine, steps: Iterable[Step]) -> Machine:
-    """The machine as if the huge pages that steps take were free."""
-    pages = taken(steps)
+def freed(machine: Machine, some_steps: Iterable[tuple[Step, int]]) -> Machine:
+    """The machine as if the huge pages that steps take were free. some_steps: as of taken()."""
+    pages = taken(some_steps)
     if not pages:
         return machine
     free: HugePages = {size: count + _of_size(pages, size) for size, count in machine.limits.huge_pages.items()}

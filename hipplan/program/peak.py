@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from hipplan.errors import Diagnostic
@@ -25,7 +25,7 @@ OPEN_FILES_MARGIN = 64
 def check(change: Difference, machine: Machine, findings: Findings) -> None:
     """HP301, HP303, HP308, HP315: what a change needs at its peak. machine: as if the layout's memory were free."""
     added: Series[steps.Step] = Series.joined((change.additions, change.changes))
-    there, made = change.old.taken, taken(added, machine)
+    there, made = change.old.taken, taken(alike(added), machine)
     for name, ordinal in change.new.devices.items():
         device, both = machine.devices[ordinal], there.get(ordinal, 0) + bytes_of(made[ordinal])
         short = 0 if device.memory is None else device.in_use + both - device.memory
@@ -39,11 +39,11 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
             summary = f"old and new memory together need {full_size(both)} of host memory, {says} {full_size(size)}"
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
-    stay = (step for _, step in change.old.single)
-    for lacking in huge_pages.shortages((*stay, *(step for step, _ in alike(change.additions))), machine):
+    stay = ((step, 1) for _, step in change.old.single)
+    for lacking in huge_pages.shortages((*stay, *alike(change.additions)), machine):
         summary = f"old and new buffers together need {lacking.what}"
         findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))
-    count = change.old.descriptors + descriptors_of(added)
+    count = change.old.descriptors + descriptors_of(alike(added))
     limit = machine.limits.open_files
     if machine.runtime != "cuda" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
@@ -103,8 +103,8 @@ def _too_much(code: str, summary: str, there: int, coming: Takings, shown: Calla
     return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
 
 
-def taken(some_steps: Sequence[steps.Step], machine: Machine) -> dict[int, Takings]:
-    """The steps that take memory, by the ordinal of the device that they take it from."""
+def taken(some_steps: Iterable[tuple[steps.Step, int]], machine: Machine) -> dict[int, Takings]:
+    """Those of (step, how many like it) that take memory, by the ordinal of the device that they take it from."""
     by_ordinal: dict[int, Takings] = defaultdict(list)
     for step, many in takers(some_steps):
         ordinal = step.taken_from(machine)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
-from hipplan.kinds.live import Buffer
+from hipplan.kinds.live import Buffer, Lack
 from hipplan.kinds.lives import BUFFERS
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host
@@ -19,7 +19,6 @@ from hipplan.program import huge_pages, steps
 from hipplan.program.facts import descriptors_of
 from hipplan.program.on_host import lacking
 from hipplan.program.peak import OPEN_FILES_MARGIN, bytes_of, host_bounds, largest_of, taken
-from hipplan.program.runs import alike
 from hipplan.program.tags import chunks_of_pools
 from hipplan.units import about_size, full_size
 
@@ -29,10 +28,14 @@ PADDING_SHARE = 8
 
 
 def check(
-    plan: LoadedPlan, machine: Machine, devices: dict[str, int], made: Sequence[steps.Step], findings: Findings
+    plan: LoadedPlan,
+    machine: Machine,
+    devices: dict[str, int],
+    memory: Sequence[tuple[steps.Step, int]],
+    findings: Findings,
 ) -> None:
-    """Every rule about the whole plan. made: all of its steps."""
-    rules = _Rules(plan, machine, devices, made, findings)
+    """Every rule about the whole plan. memory: (step, how many like it) of the steps that make memory."""
+    rules = _Rules(plan, machine, devices, memory, findings)
     rules.requirements()
     rules.capacity()
     rules.host_memory()
@@ -53,7 +56,8 @@ def of_host(plan: LoadedPlan) -> list[OfHost]:
     """The figures of the host that the rules need for this plan."""
     objects = plan.objects
     specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
-    specs += [buffer.spec for buffer in objects.buffers.values() if buffer.spec.on_host]
+    lines = {id(buffer.spec): buffer.spec for buffer in objects.buffers.values()}  # `count` makes thousands of one
+    specs += [spec for spec in lines.values() if spec.on_host]
     on_host = [place for region in objects.regions.values() for place in region.places if is_host(place)]
     figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
     on_node = any(device != HOST for device in on_host)
@@ -78,15 +82,15 @@ class _Rules:
         plan: LoadedPlan,
         machine: Machine,
         devices: dict[str, int],
-        made: Sequence[steps.Step],
+        memory: Sequence[tuple[steps.Step, int]],
         findings: Findings,
     ) -> None:
         self.plan = plan
         self.objects = plan.objects
         self.machine = machine
         self.devices = devices
-        self.made = made
-        self.taken = taken(made, machine)
+        self.memory = memory
+        self.taken = taken(memory, machine)
         self.findings = findings
         self.lines = {id(allocation): name for name, allocation in reversed(plan.objects.allocations.items())}.values()
         """The first allocation that each line of the plan makes. The others of that line are equal."""
@@ -161,9 +165,8 @@ class _Rules:
 
     def huge_pages(self) -> None:
         """HP315: reserved huge pages."""
-        made = [step for step, _ in alike(self.made)]
-        for short in huge_pages.shortages(made, self.machine):
-            users = [s for s in made if isinstance(s, Buffer) and s.huge_pages == short.size]
+        for short in huge_pages.shortages(self.memory, self.machine):
+            users = [s for s, _ in self.memory if isinstance(s, Buffer) and s.huge_pages == short.size]
             largest = max(users, key=lambda step: step.size)
             path = (*self.objects.buffers[largest.name].path, "anonymous", "huge_pages")
             self.add("HP315", f"the plan needs {short.what}", *path, hint=short.hint)
@@ -182,9 +185,12 @@ class _Rules:
 
     def buffers(self) -> None:
         """HP305, HP309: what the machine lacks for a buffer."""
+        of_lines: dict[int, list[Lack]] = {}
         for buffer in self.objects.buffers.values():
-            kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
-            for lack in kind.lacks(buffer.spec, self.machine, buffer.device, ordinal):
+            if (line := id(buffer.spec)) not in of_lines:
+                kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
+                of_lines[line] = [*kind.lacks(buffer.spec, self.machine, buffer.device, ordinal)]
+            for lack in of_lines[line]:
                 self.add(lack.code, lack.summary, *buffer.path, *lack.where, why=lack.why, hint=lack.hint)
 
     def prefetched(self) -> None:
@@ -241,10 +247,15 @@ class _Rules:
         have the region's name."""
         for name, reservation in self.objects.reservations.items():
             reported: set[tuple[int, int]] = set()
+            path: Path | None = None
+            line: ResolvedAllocation | None = None
             for mapping in reservation.mappings:
                 memory = self.objects.allocations[mapping.allocation]
-                if (id(mapping.path), id(memory)) not in reported:
-                    reported.add((id(mapping.path), id(memory)))
+                if mapping.path is path and memory is line:  # as for thousands of one line
+                    continue
+                path, line = mapping.path, memory
+                if (id(path), id(line)) not in reported:
+                    reported.add((id(path), id(line)))
                     yield name if name in self.objects.regions else mapping.name, mapping, memory.device
 
     def _reaches(self, who: str, owner: str) -> bool:
@@ -256,10 +267,10 @@ class _Rules:
         if self.machine.runtime == "cuda" or not limit:
             return
         of_pools = chunks_of_pools(self.objects.regions.values())
-        count = descriptors_of(self.made) + of_pools
+        count = descriptors_of(self.memory) + of_pools
         if count + OPEN_FILES_MARGIN > limit:
             fewer = "chunks" if of_pools else "allocations"
-            allocations = sum(many for step, many in alike(self.made) if step.makes == "allocation")
+            allocations = sum(many for step, many in self.memory if step.makes == "allocation")
             pools = f", and the chunks of pools for PyTorch up to {of_pools}" if of_pools else ""
             self.add(
                 "HP308",
@@ -271,19 +282,17 @@ class _Rules:
 
     def padding(self) -> None:
         """HP254, a warning: much padding, by line of the plan."""
-        lines: dict[tuple[object, ...], list[Any]] = {}
-        for step, _ in alike(self.made):  # chunks of a region have no padding
-            if isinstance(step, (CreateAllocation, ImportAllocation)) and step.size > step.asked:
-                lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
-        for path, made in lines.items():
-            taken = sum(memory.size for memory in made)
-            waste = taken - sum(memory.asked for memory in made)
+        for step, many in self.memory:  # chunks of a region have no padding
+            if not isinstance(step, (CreateAllocation, ImportAllocation)) or step.size == step.asked:
+                continue
+            taken, waste = many * step.size, many * (step.size - step.asked)
             if waste < max(PADDING_MIN, taken / PADDING_SHARE):
                 continue
-            several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
+            several = f"{many} allocations of" if many > 1 else "an allocation of"
             summary = f"{full_size(waste)} of {full_size(taken)} are only padding"
-            take = f"take {full_size(made[0].size)} each" if len(made) > 1 else f"takes {full_size(made[0].size)}"
-            why = f"{several} {full_size(made[0].asked)} {take}"
+            take = f"take {full_size(step.size)} each" if many > 1 else f"takes {full_size(step.size)}"
+            why = f"{several} {full_size(step.asked)} {take}"
+            path = self.objects.allocations[step.name].path
             span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 
@@ -294,8 +303,10 @@ class _Rules:
             if (node := self.objects.allocations[name].spec.numa_node) is not None:
                 path = self.objects.allocations[name].path
                 self._node(name, node, *path, "device" if path[0] == "regions" else "numa_node")
+        anywhere: set[int] = set()
+        """Lines of the plan that leave the node open: thousands of buffers may be of one."""
         for buffer in self.objects.buffers.values():
-            if not buffer.spec.on_host:  # there may be thousands of them
+            if not buffer.spec.on_host or id(buffer.spec) in anywhere:
                 continue
             spec, where = buffer.spec.pages()
             path = (*buffer.path, *where)
@@ -303,6 +314,8 @@ class _Rules:
             if getattr(spec, "numa", None) is None:
                 if (node := getattr(spec, "numa_node", None)) is not None:
                     self._node(buffer.name, node, *path, "numa_node")
+                else:
+                    anywhere.add(id(buffer.spec))
             elif near is not None:
                 self._node(buffer.name, near, *path, "numa", whose=f" (that of {buffer.device})")
             else:

@@ -259,7 +259,7 @@ class Program(InNotebooks):
     @cached_property
     def descriptors(self) -> int:
         """File descriptors that its steps take, at most."""
-        return descriptors_of(self.steps)
+        return descriptors_of(alike(self.steps))
 
     @cached_property
     def range_sizes(self) -> Mapping[str, int]:

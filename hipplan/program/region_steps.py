@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 from hipplan.errors import Span
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
 from hipplan.language.host import HOST, is_host, node_of
-from hipplan.language.model import Allocation, Reservation
+from hipplan.language.model import Allocation, Attached, Reservation
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedReservation
 from hipplan.program.chunks import Chunks
 from hipplan.program.on_demand import Repeated
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.runs import MappingRun, MemoryRun
-from hipplan.program.series import Series, counted, segments
+from hipplan.program.series import counted, segments
 from hipplan.program.steps import Step
 
 Kind = tuple[str, int]
@@ -43,23 +44,21 @@ class RegionSteps:
         self._rights = {kind: rights_of(placed.region.access_to(kind[0]), ordinals) for kind in kinds}
         self._origin = origin
 
-    def memory(self) -> Series[Step]:
-        """A step for the memory of each chunk."""
-        return Series.joined(self._run(*part) or [*self._memory(*part)] for part in _parts(self._placed.chunks))
+    def memory(self) -> Iterator[Sequence[Step]]:
+        """A step for the memory of each chunk, in parts."""
+        return (self._run(*part) or [*self._memory(*part)] for part in _parts(self._placed.chunks))
 
-    def mappings(self) -> Series[Step]:
-        """The steps that map each chunk and give rights on it."""
-        made: list[Sequence[Step]] = []
+    def mappings(self) -> Iterator[Sequence[Step]]:
+        """The steps that map each chunk and give rights on it, in parts."""
         at = 0
         for first, part in _parts(self._placed.chunks):
             memory = self._run(first, part)
             rights = [self._rights[kind] for kind in part.cycle] if isinstance(part, Repeated) else []
             if memory is not None and all(map(bool, rights)) == any(rights):
-                made.append(MappingRun(memory, at, self._origin, rights))
+                yield MappingRun(memory, at, self._origin, rights)
             else:
-                made.append([*self._mappings(first, part, at)])
+                yield [*self._mappings(first, part, at)]
             at += sum(many * size for (_, size), many in counted(part))
-        return Series.joined(made)
 
     def _run(self, first: int, part: Chunks) -> MemoryRun | None:
         """The memory of alike chunks; None for others. first: the number of the first one."""
@@ -114,9 +113,7 @@ def mapping_at(placed: PlacedRegion, number: int, at: int) -> ResolvedMapping:
 def range_of(placed: PlacedRegion) -> Reservation:
     """The reservation of a region."""
     spec = placed.region.spec
-    return Reservation.model_construct(
-        size=spec.range_size, alignment=spec.alignment, seal=spec.seal, attached=spec.attached
-    )
+    return _reservation(spec.range_size, spec.alignment, spec.seal, spec.attached)
 
 
 def allocations_of(placed: PlacedRegion) -> dict[Kind, ResolvedAllocation]:
@@ -126,11 +123,21 @@ def allocations_of(placed: PlacedRegion) -> dict[Kind, ResolvedAllocation]:
     made: dict[Kind, ResolvedAllocation] = {}
     for (device, size), _ in counted(placed.chunks):
         where = HOST if is_host(device) else device
-        memory = Allocation.model_construct(
-            device=where, numa_node=node_of(device), size=size, shareable=shareable, rdma=spec.rdma
-        )
+        memory = _allocation(where, node_of(device), size, shareable, spec.rdma)
         made.setdefault((device, size), ResolvedAllocation(memory, where, path))
     return made
+
+
+@lru_cache(maxsize=1024)  # thousands of regions have the same, and pydantic takes 20 us for each
+def _reservation(size: int | None, alignment: int | None, seal: bool, attached: Attached) -> Reservation:
+    return Reservation.model_construct(size=size, alignment=alignment, seal=seal, attached=attached)
+
+
+@lru_cache(maxsize=1024)
+def _allocation(
+    device: str, numa_node: int | None, size: int, shareable: Literal["none", "posix_fd"], rdma: bool
+) -> Allocation:
+    return Allocation.model_construct(device=device, numa_node=numa_node, size=size, shareable=shareable, rdma=rdma)
 
 
 def _parts(chunks: Chunks) -> Iterator[tuple[int, Chunks]]:

@@ -340,7 +340,7 @@ def _lay_out(
             asked = round_up(asked, multiple) + size
         chunks = chunks_in(region, asked, step, ask)
     bare = PlacedRegion(region, chunks, asked, ())
-    return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
+    return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings))) if tensors else bare
 
 
 def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:

@@ -42,7 +42,7 @@ class Series(Sequence[Item]):
     def joined(cls, parts: Iterable[Sequence[Item]]) -> Series[Item]:
         """The items of these sequences, one after the other."""
         flat = chain.from_iterable(map(segments, parts))
-        made = [(part if isinstance(part, OnDemand) else tuple(part), len(part)) for part in flat if part]
+        made = [(_as_part(part), len(part)) for part in flat if part]
         return cls()._of(made, sum(count for _, count in made), None)
 
     def segments(self) -> Sequence[Sequence[Item]]:
@@ -230,6 +230,18 @@ class Series(Sequence[Item]):
 _Part = tuple[Item, ...] | OnDemand[Item]
 
 
+_WRITTEN_OUT = (tuple, list)
+"""What most parts are. To ask whether one is of an abstract class takes longer."""
+
+
+def _is_on_demand(items: Iterable[Item]) -> bool:
+    return not isinstance(items, _WRITTEN_OUT) and isinstance(items, OnDemand)
+
+
+def _as_part(items: Sequence[Item]) -> _Part[Item]:
+    return cast(OnDemand[Item], items) if _is_on_demand(items) else tuple(items)
+
+
 def _first(items: _Part[Item], count: int) -> _Part[Item]:
     if not isinstance(items, OnDemand):
         return items  # only so many count
@@ -247,9 +259,9 @@ class Parts(Generic[Item]):
         self._written_out().append(item)
 
     def extend(self, items: Iterable[Item]) -> None:
-        for part in segments(items) if isinstance(items, Sequence) else (items,):
-            if isinstance(part, OnDemand):
-                self._parts.append(part)
+        for part in items.segments() if isinstance(items, Series) else (items,):
+            if _is_on_demand(part):
+                self._parts.append(cast(OnDemand[Item], part))
             else:
                 self._written_out().extend(part)
 

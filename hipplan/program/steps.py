@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
@@ -182,5 +183,10 @@ class Step:
 def named(step: Step) -> Callable[[str], Step]:
     """A function that makes the same step for another name."""
     kind: Callable[..., Step] = type(step)
-    _, *others = (getattr(step, field.name) for field in fields(kind))  # type: ignore[arg-type]
+    others = [getattr(step, field) for field in _fields_after_name(kind)]
     return lambda name: kind(name, *others)
+
+
+@cache
+def _fields_after_name(kind: Callable[..., Step]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))[1:]  # type: ignore[arg-type]

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.live import Buffer
 from hipplan.machines.machine import Machine
 from hipplan.program import steps
-from hipplan.program.runs import alike as alike_steps
+from hipplan.program.runs import alike
 
 Taking = CreateAllocation | Buffer
 """Steps that may need free memory."""
 
 
-def takers(some_steps: Sequence[steps.Step]) -> list[tuple[Taking, int]]:
-    """(step, how many like it) for those of some steps that may need free memory."""
-    return [(step, many) for step, many in alike_steps(some_steps) if isinstance(step, Taking)]
+def takers(some_steps: Iterable[tuple[steps.Step, int]]) -> list[tuple[Taking, int]]:
+    """Those of (step, how many like it) that may need free memory."""
+    return [(step, many) for step, many in some_steps if isinstance(step, Taking)]
 
 
 def taken_by(some_steps: Sequence[steps.Step], machine: Machine | None) -> dict[int, int]:
     """Ordinal -> bytes that steps take from that device, CPU_ORDINAL for the host."""
     taken: dict[int, int] = {}
-    for step, many in takers(some_steps):
+    for step, many in takers(alike(some_steps)):
         ordinal = step.taken_from(machine)
         if ordinal is not None:
             taken[ordinal] = taken.get(ordinal, 0) + many * step.size

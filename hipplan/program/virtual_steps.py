@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from hipplan.language.objects import Path, ResolvedAllocation, ResolvedReservati
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.program import ranges, region_steps, regions, steps
 from hipplan.program.regions import PlacedRegion, memory_of
+from hipplan.program.runs import alike
 from hipplan.program.series import Parts, Series
 from hipplan.units import PAGE, round_up
 
@@ -31,6 +33,16 @@ class AlikeAllocations(NamedTuple):
     """Offsets and sizes of its mappings must be multiples of this."""
 
 
+class _Region(NamedTuple):
+    """A region of the plan, while its steps are made."""
+
+    placed: PlacedRegion
+    span: Span | None
+    kinds: list[AlikeAllocations]
+    """What the chunks of each kind have in common."""
+    made: region_steps.RegionSteps
+
+
 class VirtualMemory:
     """Makes the steps for the virtual memory of a plan."""
 
@@ -43,6 +55,8 @@ class VirtualMemory:
         self._parts: Parts[steps.Step] = Parts()
         self._memory: dict[int, AlikeAllocations] = {}
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
+        self.alike: list[tuple[steps.Step, int]] = []
+        """(step, how many like it) of the steps that make memory."""
         self._rights: dict[int, Rights] = {}
         """By the id of an access, which mappings share."""
         self.regions = regions.lay_out(plan, self.recommended, findings)
@@ -51,20 +65,25 @@ class VirtualMemory:
         """Allocations, then each range with its mappings and their rights."""
         objects, parts = self._plan.objects, self._parts
         own: list[steps.Step] = []
+        many = Counter(map(id, objects.allocations.values()))
         for name, allocation in objects.allocations.items():
-            if id(allocation) not in self._memory:
-                self._memory[id(allocation)] = self._alike(name, allocation)
-            own.append(self._memory[id(allocation)].made(name))
+            line = id(allocation)
+            if line not in self._memory:
+                self._memory[line] = self._alike(name, allocation, self._plan.span(*allocation.path))
+                self.alike.append((self._memory[line].made(name), many[line]))
+            own.append(self._memory[line].made(name))
         parts.extend(own)
-        made = [(placed, self._kinds(placed)) for placed in self.regions.values()]
-        of_regions = [self._region(placed, kinds) for placed, kinds in made]
+        of_regions = [self._region(placed) for placed in self.regions.values()]
         for region in of_regions:
-            parts.extend(region.memory())
+            for memory in region.made.memory():
+                parts.extend(memory)
+                self.alike += alike(memory)
         for reservation in objects.reservations.values():
             self._reservation(reservation)
-        for (placed, kinds), region in zip(made, of_regions, strict=True):
-            self._range(placed, kinds)
-            parts.extend(region.mappings())
+        for region in of_regions:
+            self._range(region)
+            for mapped in region.made.mappings():
+                parts.extend(mapped)
         return parts.series()
 
     def recommended(self, device: str) -> int:
@@ -80,11 +99,11 @@ class VirtualMemory:
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
         return self._granularities[device, which]
 
-    def _alike(self, name: str, allocation: ResolvedAllocation) -> AlikeAllocations:
-        """What the allocations of one line of the plan have in common. name: of the first of them."""
+    def _alike(self, name: str, allocation: ResolvedAllocation, span: Span | None) -> AlikeAllocations:
+        """What the allocations of one line of the plan have in common. name: of the first of them. span: of the
+        line."""
         spec = allocation.spec
         size = round_up(spec.size, self._granularity(allocation.device, spec.granularity))
-        span = self._plan.span(*allocation.path)
         if allocation.path[0] == "allocations":  # a region reports its range
             ranges.check_size(name, size, "padding", span, self._findings)
         if spec.bind is not None:
@@ -112,42 +131,38 @@ class VirtualMemory:
             )
         return AlikeAllocations(steps.named(step), size, self._granularity(allocation.device, "minimum"))
 
-    def _kinds(self, placed: PlacedRegion) -> dict[region_steps.Kind, AlikeAllocations]:
-        """What the chunks of each kind have in common."""
-        name = memory_of(placed.region.name, 0)
-        return {kind: self._alike(name, memory) for kind, memory in region_steps.allocations_of(placed).items()}
-
-    def _region(
-        self, placed: PlacedRegion, kinds: dict[region_steps.Kind, AlikeAllocations]
-    ) -> region_steps.RegionSteps:
+    def _region(self, placed: PlacedRegion) -> _Region:
+        name, span = memory_of(placed.region.name, 0), self._plan.span(*placed.region.path)
+        allocations = region_steps.allocations_of(placed)
+        kinds = {kind: self._alike(name, allocation, span) for kind, allocation in allocations.items()}
         makers = {kind: memory.made for kind, memory in kinds.items()}
-        return region_steps.RegionSteps(placed, makers, self._devices, self._plan.span(*placed.region.path))
+        return _Region(placed, span, [*kinds.values()], region_steps.RegionSteps(placed, makers, self._devices, span))
 
-    def _range(self, placed: PlacedRegion, kinds: dict[region_steps.Kind, AlikeAllocations]) -> None:
+    def _range(self, region: _Region) -> None:
         """The range of a region."""
+        placed = region.placed
         range_ = ResolvedReservation(placed.region.name, region_steps.range_of(placed), (), placed.region.path)
-        step = max((alike.step for alike in kinds.values()), default=FALLBACK_GRANULARITY)
-        size = self._reserve(range_, placed.mapped, step)
-        if placed.mapped > size or any(alike.size % step for alike in kinds.values()):
+        step = max((kind.step for kind in region.kinds), default=FALLBACK_GRANULARITY)
+        size = self._reserve(range_, placed.mapped, step, region.span)
+        if placed.mapped > size or any(kind.size % step for kind in region.kinds):
             mappings = [*region_steps.all_mappings(placed)]
             ranges.check_range(self._plan, range_, mappings, size, step, self._findings)
 
     def _reservation(self, reservation: ResolvedReservation) -> None:
         placed, step = self._placed(reservation)
         end = max([at + size for _, at, size in placed], default=0)
-        size = self._reserve(reservation, end, step)
+        size = self._reserve(reservation, end, step, self._plan.span(*reservation.path))
         ranges.check_range(self._plan, reservation, placed, size, step, self._findings)
         self._map(reservation.name, placed)
 
-    def _reserve(self, reservation: ResolvedReservation, end: int, step: int) -> int:
+    def _reserve(self, reservation: ResolvedReservation, end: int, step: int, span: Span | None) -> int:
         """The step that reserves a range, and its bytes. end: of its last mapping. step: its size and address must be
-        multiples of this."""
+        multiples of this. span: of its line in the plan."""
         spec = reservation.spec
         size = round_up(spec.size or end, step)
         alignment = max(spec.alignment, PAGE) if spec.alignment else 0  # HIP 6.1 refuses less than its granularity
         exact = spec.address_policy == "exact"
         slack = round_up(alignment, step) if alignment > PAGE and not exact else 0
-        span = self._plan.span(*reservation.path)
         ranges.check_size(reservation.name, size + slack, "padding and alignment", span, self._findings)
         self._parts.append(
             Reserve(

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from hipplan.errors import printable
 from hipplan.kinds.lives import lies
-from hipplan.layout.recorded import Record
 from hipplan.plain import counted
 from hipplan.program import listing
 from hipplan.program.contents import lanes_of
@@ -27,6 +26,7 @@ from hipplan.units import about_size, short_size
 
 if TYPE_CHECKING:
     from hipplan.layout.layout import Layout
+    from hipplan.layout.recorded import Record
     from hipplan.layout.views import Piece
 
 

@@ -17,6 +17,7 @@ from hipplan.machines.machine import Limits, Machine, NumaNode
 from hipplan.machines.place import System
 from hipplan.machines.profiles import load_machine
 from hipplan.program import huge_pages
+from hipplan.program.runs import alike
 
 PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB"
 
@@ -210,7 +211,7 @@ def test_the_shipped_mi300x_8_has_the_nodes_of_its_devices() -> None:
 def test_an_update_needs_huge_pages_for_old_and_new_buffers_together() -> None:
     with_pages = {size: machine(limits=Limits(huge_pages={"2MiB": size})) for size in (0, 3)}
     old = hipplan.compile(loaded(a=fresh(huge_pages="2MiB")), with_pages[3])
-    now = huge_pages.freed(with_pages[0], old.steps)
+    now = huge_pages.freed(with_pages[0], alike(old.steps))
 
     assert now.limits.huge_pages == {"2MiB": 3}
     assert compile_change(old, loaded(a=fresh(huge_pages="2MiB"), b=fresh()), now).additions
