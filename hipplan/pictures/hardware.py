@@ -12,6 +12,7 @@ from hipplan.pictures.looks import OF_HOST, OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.scene import CAME, STAYED, WENT, Box, Device, Wire
 from hipplan.program import steps
 from hipplan.program.program import Program
+from hipplan.program.runs import alike
 from hipplan.program.taking import takers
 from hipplan.units import full_size, short_size
 
@@ -126,7 +127,7 @@ class Hardware:
 def taken(program: Program) -> dict[int, dict[str, int]]:
     """Ordinal -> object -> bytes that it takes there."""
     bytes_by_device: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for step, many in takers(program.steps):
+    for step, many in takers(alike(program.steps)):
         if (ordinal := step.taken_from(None)) is not None:
             bytes_by_device[ordinal][step.name.partition("#")[0] or step.name] += many * step.size
     return bytes_by_device

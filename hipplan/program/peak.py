@@ -104,7 +104,7 @@ def _too_much(code: str, summary: str, there: int, coming: Takings, shown: Calla
 
 
 def taken(some_steps: Iterable[tuple[steps.Step, int]], machine: Machine) -> dict[int, Takings]:
-    """Those of (step, how many like it) that take memory, by the ordinal of the device that they take it from."""
+    """Returns the steps, each with how many are like it, that take memory, by the ordinal of the device that has it."""
     by_ordinal: dict[int, Takings] = defaultdict(list)
     for step, many in takers(some_steps):
         ordinal = step.taken_from(machine)

@@ -15,7 +15,7 @@ Taking = CreateAllocation | Buffer
 
 
 def takers(some_steps: Iterable[tuple[steps.Step, int]]) -> list[tuple[Taking, int]]:
-    """Those of (step, how many like it) that may need free memory."""
+    """Returns the steps, each with how many are like it, that may need free memory."""
     return [(step, many) for step, many in some_steps if isinstance(step, Taking)]
 
 
