@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import os
 import random
@@ -35,6 +36,14 @@ QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 PACKAGE = str(ROOT / "hipplan")
 
 
+POP_EXCEPT = dis.opmap["POP_EXCEPT"]
+
+
+def _opcode(frame: FrameType) -> int:
+    """The instruction that comes next."""
+    return frame.f_code.co_code[frame.f_lasti]
+
+
 @contextmanager
 def interrupt_at(instruction: int) -> Iterator[list[int]]:
     """Raises KeyboardInterrupt before the n-th instruction that hipplan's own code runs; gives how many there were."""
@@ -45,8 +54,9 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
             return None
         frame.f_trace_opcodes = True
         # Without a line it is the interpreter's own, such as the end of a generator without references, where
-        # Python looks for no signals and drops what is raised.
-        if event == "opcode" and frame.f_lineno is not None:
+        # Python looks for no signals and drops what is raised. At POP_EXCEPT, where it looks for none either, it would
+        # forever take the exception that was handled for one that still is, with the frames of its traceback.
+        if event == "opcode" and frame.f_lineno is not None and _opcode(frame) != POP_EXCEPT:
             count[0] += 1
             if count[0] == instruction:
                 raise KeyboardInterrupt
