@@ -1,9 +1,9 @@
 """The engine: carries out any verb (verbs.py) on a live layout, all of it or nothing.
 
 From top to bottom: it takes the turn and the layout's lock, and begins the agreement of the ranks; it requires that the
-layout may change; it plans the change, lowers it for the release of HIP, asks the driver what only that knows, and
-requires consent and capacity; it calls who watches the memory, stops the pools whose regions go, and runs the
-transaction (transaction.py), which commits or rolls back.
+layout may change; it plans the change, lowers it for the release of HIP, asks the driver what only that knows, calls
+the callback of a sleep, and requires consent and capacity; it calls who watches the memory, stops the pools whose
+regions go, and runs the transaction (transaction.py), which commits or rolls back.
 """
 
 from __future__ import annotations

@@ -88,11 +88,11 @@ class Canvas:
         inner = f"<title>{words(title)}</title>" if title else ""
         self._parts.append(f'<rect class="{look}" {place}>{inner}</rect>\n')
 
-    def line(self, look: str, points: Iterable[tuple[float, float]], title: str = "", more: str = "") -> None:
+    def line(self, look: str, points: Iterable[tuple[float, float]], title: str = "") -> None:
         self._end_group()
         path = "M" + "L".join(f"{number(x)},{number(y)}" for x, y in points)
         inner = f"<title>{words(title)}</title>" if title else ""
-        self._parts.append(f'<path class="{look}" d="{path}"{more}>{inner}</path>\n')
+        self._parts.append(f'<path class="{look}" d="{path}">{inner}</path>\n')
 
     def _end_group(self) -> None:
         if self._look is not None:

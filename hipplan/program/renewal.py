@@ -21,7 +21,7 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
 
     was, now: the steps of both programs for allocations, all of their mappings and the rights on them, in their order.
     """
-    rights = {step.name: step.rights for step in plain(was) if isinstance(step, SetAccess)}
+    given = {step.name: step for step in plain(was) if isinstance(step, SetAccess)}
     gone = in_parts(was, lambda part: (step for step in part if step.makes), _without_rights)
     mapped: list[Map | MappingRun] = []
     for part in segments(was):
@@ -31,7 +31,7 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
             mapped += [step for step in part if isinstance(step, Map)]
 
     def take_out(step: Map) -> TakeOut:
-        return TakeOut(step.name, step.origin, step.reservation, step.allocation, rights.get(step.name, ()))
+        return step.taken_out(given.get(step.name))
 
     # From the end, as in a comparison of all objects.
     return Difference(

@@ -148,5 +148,9 @@ def families(names: Iterable[str], budget: Budget) -> dict[str, list[str]]:
     return similar
 
 
-def _listed(known: Sequence[str], most: int = 6) -> str:
-    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
+_LISTED_MAX = 6
+
+
+def _listed(known: Sequence[str]) -> str:
+    more = len(known) - _LISTED_MAX
+    return ", ".join(known[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
