@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,13 +14,13 @@ import pytest
 
 import hipplan
 from tests.conftest import Simulator
-from tests.faults.harness import as_release
+from tests.faults.harness import as_release, same_calls_each_time
 from tests.layout.test_runs_or_written_out import RELEASES
 from tests.machines.test_releases import RELEASES as QUIRKS
 from tests.python_calls import calls_of
 
 CALLS_OF_CHUNKS_MAX = 20
-"""Python calls that more chunks may add: native code comes back to Python now and then."""
+"""Python calls that more chunks may add."""
 CALLS_OF_PIECE_MAX = 12
 """Python calls that each chunk of an interleaved region adds: its bytes are a copy of their own."""
 CALLS_OF_PIECE_IN_FILE_MAX = 16
@@ -40,6 +40,12 @@ SPREADS: dict[str, dict[str, Any]] = {
     "interleaved": {"devices": ["gpu.*"], "spread": "interleave"},
 }
 NAMES: dict[str, Any] = {"all": None, "by name": "cache", "beside one that sleeps": "cache"}
+
+
+@pytest.fixture(autouse=True)
+def on_a_busy_machine_as_on_an_idle_one() -> Iterator[None]:
+    with same_calls_each_time():
+        yield
 
 
 def applied(spread: str, count: int) -> hipplan.Layout:

@@ -137,10 +137,11 @@ def test_an_interrupt_of_close_is_raised_once_all_is_freed(
     sim: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     layout = hipplan.apply(PLAN, runtime="sim")
-    pause = Pause(tmp_path, FREES)
+    pause, begun = Pause(tmp_path, FREES), threading.Event()
 
     def stop() -> None:
         with pause.under_way():
+            begun.set()
             wait_until(lambda: len(sim.alive()) == 1, "all but the copy to be freed")
             interrupt()
             wait_until(lambda: "still releasing memory: please wait" in caplog.text, "the message")
@@ -150,6 +151,7 @@ def test_an_interrupt_of_close_is_raised_once_all_is_freed(
     other = threading.Thread(target=stop)
     other.start()
     layout.wake()
+    assert begun.wait(LONG_S)  # else close, which frees other pinned memory, could be first
     with pytest.raises(KeyboardInterrupt):
         layout.close()
     other.join()
