@@ -78,6 +78,20 @@ def test_each_file_of_program_and_layout_is_described() -> None:
         refuse(sorted(files ^ described), f"ARCHITECTURE.md says what each file of {name} is about")
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """A model of a plan may be called as what is made of it; pybind11's classes are in a module of their own."""
+    places: dict[str, list[str]] = {}
+    for path in PYTHON:
+        if path.name == "plan.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(place(path))
+    refuse(
+        [f"{name}: {', '.join(files)}" for name, files in places.items() if len(files) > 1], "a class name is used once"
+    )
+
+
 def test_a_room_imports_only_from_rooms_above_it() -> None:
     order, allowed = rooms(), may_touch_core()
     files = [path for path in PYTHON if room(path) not in ("", "__main__")]

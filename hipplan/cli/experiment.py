@@ -44,7 +44,7 @@ from hipplan.show.colours import show
 
 if TYPE_CHECKING:
     from hipplan.experiment.document import Document
-    from hipplan.experiment.results import Line
+    from hipplan.experiment.results import ResultLine
 
 ACTIONS = {"run": 1, "resume": 1, "report": 1, "compare": 2, "pack": 1}
 """Action -> how many files it takes."""
@@ -201,7 +201,7 @@ class _Progress:
         self._seconds = 0.0
         self.count = 0
 
-    def show(self, line: Line, number: int, total: int) -> None:
+    def show(self, line: ResultLine, number: int, total: int) -> None:
         self.count += 1
         self._seconds += line["seconds"]
         if self._format == "json":
@@ -214,7 +214,7 @@ class _Progress:
             print(printable(f"{number}/{total} {cell}: {_outcome(line)}{after}"), flush=True)
 
 
-def _outcome(line: Line) -> str:
+def _outcome(line: ResultLine) -> str:
     if line["error"] is not None:
         return f"failed: {line['error']['summary']}" + (f": {why}" if (why := line["error"].get("why")) else "")
     shown = [f"{name} {value:.6g} {line['units'].get(name, '')}".rstrip() for name, value in line["metrics"].items()]

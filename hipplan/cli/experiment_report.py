@@ -19,12 +19,12 @@ from hipplan.files import strict_json
 
 if TYPE_CHECKING:
     from hipplan.experiment.comparison import Comparison
-    from hipplan.experiment.results import Line
+    from hipplan.experiment.results import ResultLine
 
 _INSTALL = "install it: pip install matplotlib numpy"
 
 
-def results_of(file: str) -> tuple[str, list[Line]]:
+def results_of(file: str) -> tuple[str, list[ResultLine]]:
     """The path and the lines of a file of results, or of those of an experiment. Raises PlanError."""
     if is_experiment(file):
         read(file)
@@ -69,7 +69,7 @@ def report(given: Namespace) -> int:
     return ExitCode.OK
 
 
-def _counts(lines: list[Line]) -> str:
+def _counts(lines: list[ResultLine]) -> str:
     failed = sum(line["result"] != "ok" for line in lines)
     runtimes = {(line["provenance"].get("runtime") or {}).get("kind", "unknown") for line in lines}
     return f"repetitions: {len(lines)}, failed: {failed}, runtime: {', '.join(sorted(map(str, runtimes)))}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from hipplan.experiment.results import Line
+from hipplan.experiment.results import ResultLine
 from hipplan.experiment.summary import CONFIDENCE, Interval, Sample, samples_of
 from hipplan.files import strict_json
 
@@ -49,7 +49,7 @@ class Comparison:
     """Metrics of cells that the other has not."""
 
 
-def compare(a: Sequence[Line], b: Sequence[Line]) -> Comparison:
+def compare(a: Sequence[ResultLine], b: Sequence[ResultLine]) -> Comparison:
     """Raises ImportError without NumPy."""
     in_a, in_b = ({(s.cell.key, s.metric): s for s in samples_of(lines)} for lines in (a, b))
     moved = [_moved(in_a[key], in_b[key]) for key in in_a if key in in_b]
@@ -82,14 +82,14 @@ def _interval(a: Sample, b: Sample) -> Interval | None:
     return float(low), float(high)
 
 
-def _differences(a: Sequence[Line], b: Sequence[Line]) -> list[tuple[str, str, str]]:
+def _differences(a: Sequence[ResultLine], b: Sequence[ResultLine]) -> list[tuple[str, str, str]]:
     of_a, of_b = _facts(a), _facts(b)
     keys = dict.fromkeys([*of_a, *of_b])
     shown = [(key, _shown(of_a.get(key, {})), _shown(of_b.get(key, {}))) for key in keys]
     return [(key, left, right) for key, left, right in shown if left != right]
 
 
-def _facts(lines: Iterable[Line]) -> dict[str, dict[str, Any]]:
+def _facts(lines: Iterable[ResultLine]) -> dict[str, dict[str, Any]]:
     """Key of a fact -> the values that any line has, by their text."""
     facts: dict[str, dict[str, Any]] = {}
     for line in lines:

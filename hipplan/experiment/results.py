@@ -20,7 +20,7 @@ from hipplan.files import strict_json
 from hipplan.files.output import opened_in_place, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
 
-Line = dict[str, Any]
+ResultLine = dict[str, Any]
 LINE_MAX = 16 << 20
 """Bytes of a line that is read."""
 _FIELDS = {
@@ -38,13 +38,13 @@ _FIELDS = {
 class Results:
     """A file of results that this process appends to."""
 
-    def __init__(self, path: str, descriptor: int, lines: list[Line]) -> None:
+    def __init__(self, path: str, descriptor: int, lines: list[ResultLine]) -> None:
         self.path = path
         self.lines = lines
         """The lines that were there before."""
         self._descriptor = descriptor
 
-    def append(self, line: Line) -> None:
+    def append(self, line: ResultLine) -> None:
         """One repetition: its line is whole in the file, or not there. Raises PlanError (HP413)."""
         data = strict_json.dumps({"event": "repetition", "format_version": FORMAT_VERSION, **line}).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
@@ -98,7 +98,7 @@ def _locked(path: str) -> int:
         raise PlanError(unwritten(path, "the results", error, "-o names another file")) from None
 
 
-def read(path: str) -> list[Line]:
+def read(path: str) -> list[ResultLine]:
     """The whole lines of a file of results. Raises PlanError: HP001 it cannot be read, HP461 it is something else."""
     lines = []
     known: dict[tuple[str, str, int], int] = {}
@@ -119,7 +119,7 @@ def read(path: str) -> list[Line]:
     return lines
 
 
-def _line(text: bytes, number: int, path: str) -> Line:
+def _line(text: bytes, number: int, path: str) -> ResultLine:
     try:
         line = strict_json.loads(text)
     except (ValueError, RecursionError):
@@ -143,7 +143,7 @@ def _is_point(values: object) -> bool:
     return isinstance(values, dict) and all(value.__class__ in (int, bool, str) for value in values.values())
 
 
-def cell_of(line: Line) -> Cell:
+def cell_of(line: ResultLine) -> Cell:
     return Cell(line["cell"]["vary"], line["cell"]["env"])
 
 

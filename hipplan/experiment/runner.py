@@ -18,7 +18,7 @@ from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell, Repetition, axes, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
-from hipplan.experiment.results import Line, Results, cell_of
+from hipplan.experiment.results import ResultLine, Results, cell_of
 from hipplan.experiment.targets import check_function, command_path
 from hipplan.holders import names
 from hipplan.machines.machine import Machine
@@ -83,7 +83,7 @@ class Runner:
                 problem = Problem("HP460", f"'{name}' is {shown(named)}: that names this host or its user", hint=hint)
                 yield problem.diagnostic(self.document.span(key, name))
 
-    def run(self, results: Results, digests: Mapping[str, str], on_line: Callable[[Line, int, int], None]) -> int:
+    def run(self, results: Results, digests: Mapping[str, str], on_line: Callable[[ResultLine, int, int], None]) -> int:
         """Runs all repetitions that the results do not have. Returns how many failed.
 
         digests: of check(). on_line: called with each new line, its number from 1, and how many there are to do.
@@ -116,14 +116,14 @@ class Runner:
             if digest is not None and digests.get(cell_of(line).key, digest) != digest:
                 raise _changed(results, f"the plan has changed since: {self.document.plan}")
 
-    def _seed(self, lines: Sequence[Line]) -> int:
+    def _seed(self, lines: Sequence[ResultLine]) -> int:
         """Returns the seed of the file, of the results, or a new one."""
         if self.document.experiment.seed is not None:
             return self.document.experiment.seed
         known = [line["experiment"].get("seed") for line in lines]
         return known[0] if known and isinstance(known[0], int) else random.SystemRandom().randrange(2**31)
 
-    def _line(self, turn: Repetition, place: Mapping[str, int]) -> Line:
+    def _line(self, turn: Repetition, place: Mapping[str, int]) -> ResultLine:
         """Runs one repetition."""
         experiment = self.document.experiment
         started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import comb
 
 from hipplan.experiment.grid import Cell
-from hipplan.experiment.results import Line, cell_of
+from hipplan.experiment.results import ResultLine, cell_of
 from hipplan.units import SizeError, parse_size
 
 CONFIDENCE = 0.95
@@ -50,9 +50,9 @@ class FailedCell:
     """The error of the first that failed."""
 
 
-def failures_of(lines: Iterable[Line]) -> list[FailedCell]:
+def failures_of(lines: Iterable[ResultLine]) -> list[FailedCell]:
     """The cells of which a repetition failed."""
-    by_cell: dict[str, list[Line]] = {}
+    by_cell: dict[str, list[ResultLine]] = {}
     for line in sorted(lines, key=_as_written):
         by_cell.setdefault(cell_of(line).key, []).append(line)
     failures = []
@@ -63,7 +63,7 @@ def failures_of(lines: Iterable[Line]) -> list[FailedCell]:
     return failures
 
 
-def error_of(line: Line) -> str:
+def error_of(line: ResultLine) -> str:
     """The error of a repetition in one line."""
     error = line.get("error")
     if not isinstance(error, Mapping):
@@ -88,7 +88,7 @@ def interval_of(values: Sequence[float]) -> Interval | None:
     return (ordered[rank - 1], ordered[count - rank]) if rank else None
 
 
-def samples_of(lines: Iterable[Line]) -> list[Sample]:
+def samples_of(lines: Iterable[ResultLine]) -> list[Sample]:
     """Each metric of each cell, in the order of their first lines; a cell that always failed has none."""
     failed: dict[str, int] = {}
     values: dict[tuple[str, str], list[float]] = {}
@@ -109,7 +109,7 @@ def samples_of(lines: Iterable[Line]) -> list[Sample]:
     ]
 
 
-def _as_written(line: Line) -> tuple[list[tuple[str, float, str]], int]:
+def _as_written(line: ResultLine) -> tuple[list[tuple[str, float, str]], int]:
     """Sizes and numbers by their value, other values as text, in the order of the axes."""
     values = {**line["cell"]["vary"], **line["cell"]["env"]}
     return [(name, number_of(value) or 0.0, str(value)) for name, value in values.items()], line["repetition"]

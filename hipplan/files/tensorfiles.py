@@ -267,7 +267,7 @@ class WantedBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FileRows:
     """Where the bytes of a place lie in a file: rows whose beginnings are `stride` apart."""
 
     descriptor: int
@@ -286,14 +286,14 @@ class Files:
         self._indices: dict[str, dict[str, str]] = {}
         self._suggestions = Suggestions()
 
-    def rows(self, wanted: WantedBytes) -> Rows:
+    def rows(self, wanted: WantedBytes) -> FileRows:
         """Where the bytes are. Raises FileProblem if they do not fit: shape, dtype or length."""
         try:
             file, entry = self._entry(wanted)
         except OSError as error:
             raise _unreadable(wanted.file, error) from None
         offset, row, stride = _fit(wanted, entry, file.path)
-        return Rows(file.descriptor, offset, row, stride)
+        return FileRows(file.descriptor, offset, row, stride)
 
     def close(self) -> None:
         while self._open:

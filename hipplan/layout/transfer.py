@@ -19,7 +19,7 @@ from hipplan.plain import seconds
 
 log = logging.getLogger("hipplan")
 
-Failure = Callable[[str, Exception], ApplyError]
+ErrorOf = Callable[[str, Exception], ApplyError]
 """Makes the error for a failed transfer: (name, exception) -> error."""
 
 _FIRST_PAUSE_S = 2e-5
@@ -38,7 +38,7 @@ class Transfer:
         native: _core.QueuedWork | _core.Background,
         leases: Sequence[_core.Lease],
         close: Callable[[], None],
-        failure: Failure,
+        failure: ErrorOf,
     ) -> None:
         """close: closes the files when it is done."""
         self._native: _core.QueuedWork | _core.Background | None = native  # first: it is destroyed before the leases

@@ -31,7 +31,7 @@ from hipplan.program.resize import Size, require
 from hipplan.program.resources import RANGES
 from hipplan.program.sleeping_bytes import plan_name_of
 
-Group: TypeAlias = LayoutAgreement | None
+AgreementOrNone: TypeAlias = LayoutAgreement | None
 """The other ranks, where the layout has a group."""
 
 _SEALABLE = (*RANGES, "mapping")
@@ -40,7 +40,7 @@ _SEALABLE = (*RANGES, "mapping")
 class NewPlan(Protocol):
     """What an update leads to."""
 
-    def change(self, state: State, group: Group) -> Difference: ...
+    def change(self, state: State, group: AgreementOrNone) -> Difference: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Verb:
 
     call: str
     """The layout's method. All ranks of a group make this call; empty: a rank makes the change by itself."""
-    plan: Callable[[Any, State, Group], Difference]
+    plan: Callable[[Any, State, AgreementOrNone], Difference]
     """The change that a value means. Raises ApplyError, MachineError; in a group also GroupError."""
     ask: Callable[[Any, Holding, Lowering], None] | None = None
     """Asks the driver and the system what only they know, before anything is changed (questions.py)."""
@@ -154,11 +154,11 @@ class Verb:
     """It may lose bytes, addresses or rights that its arguments do not name: so it needs the caller's consent."""
 
 
-def _updated(wanted: Update, state: State, group: Group) -> Difference:
+def _updated(wanted: Update, state: State, group: AgreementOrNone) -> Difference:
     return wanted.to.change(state, group)
 
 
-def _grown(wanted: Grow, state: State, group: Group) -> Difference:
+def _grown(wanted: Grow, state: State, group: AgreementOrNone) -> Difference:
     program, kinds = state.program, RANGES if wanted.free is None else ("region",)
     for name in patterns.chosen(program, [wanted.name], *kinds):
         if require(program, name, *kinds) == "region":
@@ -169,7 +169,7 @@ def _grown(wanted: Grow, state: State, group: Group) -> Difference:
     return _with_others(state, program, group)
 
 
-def _shrunk(wanted: Shrink, state: State, group: Group) -> Difference:
+def _shrunk(wanted: Shrink, state: State, group: AgreementOrNone) -> Difference:
     program = state.program
     for name in patterns.chosen(program, [wanted.name], *RANGES):
         if require(program, name, *RANGES) == "region":
@@ -183,48 +183,48 @@ def _addresses(state: State, name: str) -> extend.LiveRange:
     return extend.LiveRange(state.address_of(name), state.size_of)
 
 
-def _remapped(wanted: Remap, state: State, group: Group) -> Difference:
+def _remapped(wanted: Remap, state: State, group: AgreementOrNone) -> Difference:
     return remake.remapped(
         state.program, wanted.name,
         part=wanted.part, device=wanted.device, keep_bytes=wanted.keep_bytes, retain=wanted.retain,
     )  # fmt: skip
 
 
-def _sealed(wanted: Seal, state: State, group: Group) -> Difference:
+def _sealed(wanted: Seal, state: State, group: AgreementOrNone) -> Difference:
     program = state.program
     for name in patterns.chosen(program, [wanted.name], *_SEALABLE):
         program = sealing.sealed(program, name)
     return _with_others(state, program, group)
 
 
-def _unsealed(wanted: Unseal, state: State, group: Group) -> Difference:
+def _unsealed(wanted: Unseal, state: State, group: AgreementOrNone) -> Difference:
     program = state.program
     for name in patterns.chosen(program, [wanted.name], *_SEALABLE):
         program = sealing.unsealed(program, name)
     return _with_others(state, program, group)
 
 
-def _asleep(wanted: Sleep, state: State, group: Group) -> Difference:
+def _asleep(wanted: Sleep, state: State, group: AgreementOrNone) -> Difference:
     return sleeping.falls_asleep(
         state.program, wanted.names,
         to=wanted.to, file=wanted.file, unchanged=wanted.unchanged, checked=wanted.checked,
     )  # fmt: skip
 
 
-def _awake(wanted: Wake, state: State, group: Group) -> Difference:
+def _awake(wanted: Wake, state: State, group: AgreementOrNone) -> Difference:
     return sleeping.wakes_up(state.program, wanted.names, retain=wanted.retain)
 
 
-def _at_home(wanted: ComeHome, state: State, group: Group) -> Difference:
+def _at_home(wanted: ComeHome, state: State, group: AgreementOrNone) -> Difference:
     memory = sleepers.units_away(state.program, wanted.names)
     return away.comes_home(state.program, memory, retain=wanted.retain)
 
 
-def _with_lanes(wanted: AddLanes, state: State, group: Group) -> Difference:
+def _with_lanes(wanted: AddLanes, state: State, group: AgreementOrNone) -> Difference:
     return difference(state.program, contents.with_lanes(state.program, wanted.staging))
 
 
-def _with_others(state: State, program: Program, group: Group) -> Difference:
+def _with_others(state: State, program: Program, group: AgreementOrNone) -> Difference:
     """The change to a program, which also maps the memory of other ranks."""
     whole = program if group is None else group.meet(program, state.runtime, state.program)
     return difference(state.program, whole)

@@ -11,7 +11,7 @@ from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.layout.bound import bindings_for, rebound
 from hipplan.layout.prepare import prepare_change
 from hipplan.layout.state import State
-from hipplan.layout.verbs import Group
+from hipplan.layout.verbs import AgreementOrNone
 from hipplan.program.difference import Difference
 from hipplan.program.reviewed import Reviewed, is_reviewed, read
 
@@ -42,7 +42,7 @@ class WantedPlan:
             self._folder, self._reviewed = path.parent, read(path)
             self.lose = self._reviewed.lose
 
-    def change(self, state: State, group: Group) -> Difference:
+    def change(self, state: State, group: AgreementOrNone) -> Difference:
         """The change from a state of the layout. Raises PlanError, MachineError, ApplyError (HP425)."""
         reviewed = self._reviewed
         if reviewed is None:

@@ -11,7 +11,7 @@ from hipplan.language.host import HOST, is_host, node_of, on_node
 from hipplan.machines.machine import Machine
 from hipplan.program.chosen import ChosenMemory, chosen_memory, with_all_of
 from hipplan.program.difference import Difference
-from hipplan.program.groups import Group
+from hipplan.program.groups import MemoryGroup
 from hipplan.program.homes import Homes
 from hipplan.program.inventory import device_names
 from hipplan.program.on_host import lacking, near
@@ -21,7 +21,7 @@ from hipplan.program.remake import Again, Place, PlaceOf, made_again, on_device,
 from hipplan.program.runs import plain
 
 
-def goes_away(program: Program, groups: Iterable[Group]) -> Difference:
+def goes_away(program: Program, groups: Iterable[MemoryGroup]) -> Difference:
     """The change that moves memory of devices to the host. Raises ApplyError, MachineError (HP309)."""
     chosen = with_all_of(program, groups)
     names = device_names(program.devices)

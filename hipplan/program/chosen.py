@@ -13,7 +13,7 @@ from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map
 from hipplan.program import steps
 from hipplan.program.facts import number_key
-from hipplan.program.groups import Group
+from hipplan.program.groups import MemoryGroup
 from hipplan.program.on_demand import are_many
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
@@ -24,7 +24,7 @@ Numbers = Mapping[str, Sequence[range]]
 """Region -> the numbers of some of its chunks."""
 
 
-class Stretch(NamedTuple):
+class ChosenChunks(NamedTuple):
     """Alike chunks: their memory, and its mappings, which have as many rights in turn as there are kinds of memory."""
 
     memory: MemoryRun
@@ -41,7 +41,7 @@ class ChosenMemory:
     """The chunks of regions in it."""
     alone: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Region -> the numbers of those of them whose steps are written out."""
-    stretches: Sequence[Stretch] = ()
+    stretches: Sequence[ChosenChunks] = ()
     """Those of them whose steps are in runs."""
     others: Set[str] = frozenset()
     """Allocations in it that are no chunks."""
@@ -50,7 +50,7 @@ class ChosenMemory:
 def chosen_memory(program: Program, numbers: Numbers, memory: Set[str], *, period: int = 1) -> ChosenMemory:
     """Some chunks and allocations. numbers: of the chunks. memory: allocations that are no chunks. period: each stretch
     has this many kinds of memory, or a multiple of it."""
-    stretches: list[Stretch] = []
+    stretches: list[ChosenChunks] = []
     alone: dict[str, list[int]] = {}
     for region, wanted in numbers.items():
         together = [*_stretches(program, region, wanted, period)]
@@ -65,7 +65,7 @@ def written_out(program: Program, chosen: ChosenMemory) -> ChosenMemory:
     return _in_order(program, chosen.numbers, chosen.others, _one_by_one(chosen.numbers), [])
 
 
-def with_all_of(program: Program, groups: Iterable[Group], *, is_together: bool = True) -> ChosenMemory:
+def with_all_of(program: Program, groups: Iterable[MemoryGroup], *, is_together: bool = True) -> ChosenMemory:
     """The memory of these groups. is_together: whether alike chunks stay together."""
     memory: set[str] = set()
     numbers: dict[str, list[range]] = {}
@@ -90,7 +90,7 @@ def _in_order(
     numbers: Numbers,
     memory: Set[str],
     alone: Mapping[str, Sequence[int]],
-    stretches: Sequence[Stretch],
+    stretches: Sequence[ChosenChunks],
 ) -> ChosenMemory:
     single = [step for region, some in alone.items() for step in _steps_of_chunks(program, region, some)]
     single += _steps_of(program, memory)
@@ -106,7 +106,7 @@ def _in_order(
     return ChosenMemory(made.series(), numbers, alone, stretches, memory)
 
 
-def _stretches(program: Program, region: str, wanted: Sequence[range], period: int) -> Iterator[Stretch]:
+def _stretches(program: Program, region: str, wanted: Sequence[range], period: int) -> Iterator[ChosenChunks]:
     """Yields the alike chunks of a region. A few are written out: their cost does not depend on the others."""
     wanted = [numbers for numbers in wanted if are_many(len(numbers))]
     if not wanted:
@@ -126,14 +126,14 @@ def _overlap(some: range, others: range) -> range:
     return range(max(some.start, others.start), min(some.stop, others.stop))
 
 
-def _stretch(of_memory: MemoryRun, of_mappings: MappingRun, chunks: range, period: int) -> Stretch:
+def _stretch(of_memory: MemoryRun, of_mappings: MappingRun, chunks: range, period: int) -> ChosenChunks:
     first = chunks.start - of_mappings.chunks.start
     mapped = of_mappings.between(first, first + len(chunks))
     many = min(len(chunks), math.lcm(len(of_memory.kinds), len(mapped.rights), period))
     kinds = [cast(CreateAllocation, of_memory.made(chunk)) for chunk in chunks[:many]]
     memory = MemoryRun(of_memory.region, chunks, kinds)
     rights = [mapped.rights[place % len(mapped.rights)] for place in range(many)]
-    return Stretch(memory, MappingRun(memory, mapped.offset, mapped.origin, rights))
+    return ChosenChunks(memory, MappingRun(memory, mapped.offset, mapped.origin, rights))
 
 
 def _others(wanted: Iterable[range], together: Sequence[range]) -> Iterator[int]:

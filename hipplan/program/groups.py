@@ -12,30 +12,30 @@ from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, MemoryRun, Run
 from hipplan.program.series import Parts, Series, segments
 
-Group: TypeAlias = str | MappingRun
+MemoryGroup: TypeAlias = str | MappingRun
 """An allocation; or the mappings of alike chunks, for their memory, which a device may write there unless the caller
 wants all of it together."""
 
-Units = Mapping[str, Sequence[Group]]
+Units = Mapping[str, Sequence[MemoryGroup]]
 """A name that the caller passed -> its allocations."""
 
 
-def members_of(group: Group) -> Iterable[str]:
+def members_of(group: MemoryGroup) -> Iterable[str]:
     """The allocations of a group."""
     return (group,) if isinstance(group, str) else map(group.memory.name_of, group.chunks)
 
 
-def first_of(group: Group) -> str:
+def first_of(group: MemoryGroup) -> str:
     """The first allocation of a group."""
     return group if isinstance(group, str) else group.memory.name_of(group.chunks.start)
 
 
-def by_first(groups: Iterable[Group]) -> dict[str, Group]:
+def by_first(groups: Iterable[MemoryGroup]) -> dict[str, MemoryGroup]:
     """The groups by their first allocations."""
     return {group if isinstance(group, str) else first_of(group): group for group in groups}
 
 
-def groups_in(program: Program, region: str, *, is_writable: bool = True) -> list[Group]:
+def groups_in(program: Program, region: str, *, is_writable: bool = True) -> list[MemoryGroup]:
     """The memory of a region, where some of it is in runs; else nothing. is_writable: only memory that a device may
     write is together."""
     there = [part for some_steps in (program.steps, program.sleeping) for part in segments(some_steps)]
@@ -45,15 +45,15 @@ def groups_in(program: Program, region: str, *, is_writable: bool = True) -> lis
     return [group for group in _groups(near, is_writable=is_writable) if first_of(group).startswith(f"{region}#")]
 
 
-def groups_asleep(program: Program) -> list[Group]:
+def groups_asleep(program: Program) -> list[MemoryGroup]:
     """The memory that sleeps."""
     return _groups(segments(program.sleeping))
 
 
-def _groups(parts: Iterable[Sequence[steps.Step]], *, is_writable: bool = True) -> list[Group]:
+def _groups(parts: Iterable[Sequence[steps.Step]], *, is_writable: bool = True) -> list[MemoryGroup]:
     there = [*parts]
     mapped = {(part.region, part.chunks): part for part in there if isinstance(part, MappingRun)}
-    groups: list[Group] = []
+    groups: list[MemoryGroup] = []
     for part in there:
         if isinstance(part, MemoryRun):
             run = mapped.get((part.region, part.chunks))
@@ -92,7 +92,9 @@ def about_memory(candidates: Iterable[steps.Step], memory: Container[str]) -> Ca
     return is_about
 
 
-def parted(some_steps: Sequence[steps.Step], groups: Iterable[Group]) -> tuple[Series[steps.Step], Series[steps.Step]]:
+def parted(
+    some_steps: Sequence[steps.Step], groups: Iterable[MemoryGroup]
+) -> tuple[Series[steps.Step], Series[steps.Step]]:
     """The steps without those about these groups, and those about them: that make the memory, map it, and give rights
     on it. They stay in their order."""
     groups = [*groups]

@@ -49,7 +49,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlikeChunks:
+class OfferedChunks:
     """Pieces of a rank's memory, of which the first few repeat."""
 
     again: tuple[Chunk, ...]
@@ -76,7 +76,7 @@ class RankPart:
 
     region: str
     """Its name in the plan."""
-    stretches: tuple[AlikeChunks, ...]
+    stretches: tuple[OfferedChunks, ...]
     """In the order of addresses."""
     asked: Bytes
     reserve: Bytes
@@ -244,13 +244,13 @@ def _own_parts(program: Program) -> Iterator[RankPart]:
         )
 
 
-def _stretches(placed: PlacedRegion, uuids: Mapping[str, str]) -> Iterator[AlikeChunks]:
+def _stretches(placed: PlacedRegion, uuids: Mapping[str, str]) -> Iterator[OfferedChunks]:
     """uuids: of the region's devices."""
     for part in segments(placed.chunks):
         some, count = (part.cycle, len(part)) if isinstance(part, Repeated) else (tuple(part), len(part))
         if count:
             again = tuple(Chunk(device=device, uuid=uuids[device], size=size) for device, size in some)
-            yield AlikeChunks(again=again, count=count)
+            yield OfferedChunks(again=again, count=count)
 
 
 def _uuid(program: Program, device: str) -> str:

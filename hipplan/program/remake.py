@@ -13,7 +13,7 @@ from hipplan.language.host import HOST, NEAR, is_host, node_of, on_node
 from hipplan.program import patterns, steps
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.carries import carries_of
-from hipplan.program.chosen import ChosenMemory, Stretch, chosen_memory, mapped_again, written_out
+from hipplan.program.chosen import ChosenChunks, ChosenMemory, chosen_memory, mapped_again, written_out
 from hipplan.program.difference import Difference
 from hipplan.program.on_demand import shortest
 from hipplan.program.on_host import lacking, near
@@ -200,11 +200,11 @@ def _again(program: Program, before: Iterable[steps.Step]) -> Iterator[steps.Ste
 
 def _stretch_at(
     program: Program,
-    stretch: Stretch,
+    stretch: ChosenChunks,
     place_of: PlaceOf,
     regions: Mapping[str, PlacedRegion],
     sealed: dict[str, Access],
-) -> Stretch | None:
+) -> ChosenChunks | None:
     """Alike chunks in other places, with the rights that they have there. sealed: as of Program, gets those of them
     that are. None: these chunks differ, because nobody has rights before or there, or only some are sealed."""
     memory, mapped = stretch
@@ -226,7 +226,7 @@ def _stretch_at(
         there.append((kind.moved_to(place.number, place.location), given))
     many = len(shortest([(replace(kind, name=""), given) for kind, given in there]))
     made = MemoryRun(memory.region, memory.chunks, [kind for kind, _ in there[:many]])
-    return Stretch(made, MappingRun(made, mapped.offset, mapped.origin, [given for _, given in there[:many]]))
+    return ChosenChunks(made, MappingRun(made, mapped.offset, mapped.origin, [given for _, given in there[:many]]))
 
 
 def on_host(program: Program, chosen: ChosenMemory, device: str) -> Place:

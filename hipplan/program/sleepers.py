@@ -8,7 +8,7 @@ from itertools import chain
 from hipplan.errors import ApplyError
 from hipplan.program import patterns, steps
 from hipplan.program.backups import DROP, MAPPED
-from hipplan.program.groups import Group, Units, by_first, first_of, groups_asleep, groups_in, is_on_device
+from hipplan.program.groups import MemoryGroup, Units, by_first, first_of, groups_asleep, groups_in, is_on_device
 from hipplan.program.homes import Homes
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
@@ -46,7 +46,7 @@ def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True
     known = {resource.name: resource for resource in program.outer}
     if not known.keys() >= {*names}:
         known = {resource.name: resource for resource in program.resources}
-    units: dict[str, Sequence[Group]] = {}
+    units: dict[str, Sequence[MemoryGroup]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
             several = (name for name, resource in known.items() if resource.kind in KINDS)
@@ -135,7 +135,7 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
                 yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)
 
 
-def _makers(program: Program, group: Group) -> list[tuple[str, steps.Step | None]]:
+def _makers(program: Program, group: MemoryGroup) -> list[tuple[str, steps.Step | None]]:
     """The steps of some of its allocations that stand for all, by name; None for one that sleeps already."""
     if isinstance(group, str):
         return [(group, program.makers.get(group))]

@@ -28,7 +28,7 @@ from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_
 from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.groups import (
-    Group,
+    MemoryGroup,
     Units,
     by_first,
     first_of,
@@ -108,7 +108,7 @@ def _together(program: Program, units: Units) -> Backups:
     return Backups.of(program.backups).apart([each.memory for each in groups if isinstance(each, MappingRun)], units)
 
 
-def _awake(program: Program, kept: Backups, groups: Sequence[Group]) -> list[Group]:
+def _awake(program: Program, kept: Backups, groups: Sequence[MemoryGroup]) -> list[MemoryGroup]:
     """Returns the groups that do not sleep; by themselves those of which chunks have kept copies of their own."""
     awake = [group for first, group in by_first(groups).items() if first in program.makers]
     alone = [name for name, entry in kept.entries.items() if isinstance(entry, Backup)]
@@ -119,7 +119,7 @@ def _awake(program: Program, kept: Backups, groups: Sequence[Group]) -> list[Gro
     return [*chain.from_iterable(members_of(group) if _has_any(group, numbers) else (group,) for group in awake)]
 
 
-def _has_any(group: Group, chunks: Set[tuple[str, int]]) -> bool:
+def _has_any(group: MemoryGroup, chunks: Set[tuple[str, int]]) -> bool:
     """Whether one of these chunks is in a group. chunks: (region, number)."""
     return isinstance(group, MappingRun) and any(
         region == group.region and number in group.chunks for region, number in chunks
@@ -141,7 +141,7 @@ def _goes_away(program: Program, units: Units) -> Difference:
     return away.goes_away(program, [*chain.from_iterable(_on_devices(program, group) for group in groups)])
 
 
-def _on_devices(program: Program, group: Group) -> Iterable[Group]:
+def _on_devices(program: Program, group: MemoryGroup) -> Iterable[MemoryGroup]:
     """What of a group is on devices."""
     if isinstance(group, MappingRun) and first_of(group) in program.makers:
         there = {step.is_on_device for step, _ in group.memory.alike()}
@@ -210,7 +210,7 @@ def _with_backups(
     return replace(new, steps=Series(new.steps).with_more(made))
 
 
-def _is_as_large(was: Entry, group: Group, moved: Mapping[str, Sequence[MemoryPart]]) -> bool:
+def _is_as_large(was: Entry, group: MemoryGroup, moved: Mapping[str, Sequence[MemoryPart]]) -> bool:
     """Whether a backup has as many bytes as the memory of a group."""
     if isinstance(group, MappingRun):
         return first_backup(was).size == group.size
@@ -252,7 +252,7 @@ class _Places:
 def _in_file(
     program: Program,
     kept: Backups,
-    memory: Mapping[str, Group],
+    memory: Mapping[str, MemoryGroup],
     moved: Mapping[str, Sequence[MemoryPart]],
     file: str,
     checked: bool,
@@ -307,7 +307,7 @@ def without_unused(program: Program) -> Program:
     return replace(program, steps=without(program.steps, lambda step: step.name in unused, ())) if unused else program
 
 
-def woken(program: Program, memory: Iterable[Group]) -> Program:
+def woken(program: Program, memory: Iterable[MemoryGroup]) -> Program:
     """The program with the steps of this memory again: memory first, then mappings in the order of addresses."""
     asleep, woken = parted(program.sleeping, memory)
     made: Parts[steps.Step] = Parts()

@@ -13,7 +13,7 @@ from hipplan.program import away, sealing
 from hipplan.program.alike_backups import AlikeBackups, Backups
 from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
-from hipplan.program.groups import Group, first_of
+from hipplan.program.groups import MemoryGroup, first_of
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
@@ -33,7 +33,7 @@ def plan_name_of(program: Program, memory: str) -> str:
     return region if is_chunk and region in program.regions else memory
 
 
-def movable(program: Program, memory: Sequence[Group]) -> dict[str, tuple[MemoryPart, ...]]:
+def movable(program: Program, memory: Sequence[MemoryGroup]) -> dict[str, tuple[MemoryPart, ...]]:
     """Allocation -> its bytes at mappings where a device may write them: the same parts are used to copy out and back.
     Those of all chunks of a run go with the first of them.
 

@@ -27,7 +27,7 @@ _COMPARED: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
 """Steps of buffers about which there is no other step -> what tells two of one name apart."""
 
 
-class AlikeChunks(NamedTuple):
+class EqualChunks(NamedTuple):
     """Chunks of a region that are equal in both programs."""
 
     numbers: range
@@ -49,7 +49,7 @@ class Touched:
     """Regions that are left out."""
     buffers: frozenset[str]
     """Buffers that are left out."""
-    chunks: Mapping[str, AlikeChunks]
+    chunks: Mapping[str, EqualChunks]
     """Chunks that are left out, of regions that are not."""
     whole: tuple[Program, Program]
     """The old and the new program with them."""
@@ -143,7 +143,7 @@ def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[st
             yield name
 
 
-def _alike_chunks(old: Program, new: Program, regions: Collection[str]) -> Iterator[tuple[str, AlikeChunks]]:
+def _alike_chunks(old: Program, new: Program, regions: Collection[str]) -> Iterator[tuple[str, EqualChunks]]:
     """(region, chunks): those in the first runs of a region that are equal in both programs, without the first few and
     the last."""
     before, after = (_first_runs(program) if regions else {} for program in (old, new))
@@ -154,7 +154,7 @@ def _alike_chunks(old: Program, new: Program, regions: Collection[str]) -> Itera
         period = max(len(was[0].kinds), len(was[1].rights))
         numbers = range(period, min(len(run.chunks) for run in (*was, *now)) - period)
         if numbers:
-            yield region, AlikeChunks(numbers, was[1].size)
+            yield region, EqualChunks(numbers, was[1].size)
 
 
 def _first_runs(program: Program) -> dict[str, tuple[MemoryRun, MappingRun]]:
@@ -189,7 +189,7 @@ def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[st
                 yield step.name
 
 
-def _without(program: Program, names: Set[str], chunks: Mapping[str, AlikeChunks]) -> Program:
+def _without(program: Program, names: Set[str], chunks: Mapping[str, EqualChunks]) -> Program:
     """names: of the regions and buffers that are left out. chunks: those that are, of other regions."""
     stay: Parts[steps.Step] = Parts()
     for segment in segments(program.steps):

@@ -16,7 +16,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.run import run
 from hipplan.layout.state import State
-from hipplan.layout.verbs import Group, Update
+from hipplan.layout.verbs import AgreementOrNone, Update
 from hipplan.lowering.compiler import compile_change
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
@@ -133,7 +133,7 @@ class Compiled:
         self._plan, self._machine = load(source), discover(choose("sim"))
         self._changes: list[Difference] = []
 
-    def change(self, state: State, group: Group) -> Difference:
+    def change(self, state: State, group: AgreementOrNone) -> Difference:
         for known in self._changes:
             if known.old is state.program:
                 return known

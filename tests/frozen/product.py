@@ -21,7 +21,7 @@ from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.layout.state import State
 from hipplan.layout.undo import wait_until_freed
-from hipplan.layout.verbs import Group, Update
+from hipplan.layout.verbs import AgreementOrNone, Update
 from hipplan.lowering.compiler import compile_change
 from hipplan.machines import runtimes
 from hipplan.machines.discover import discover
@@ -82,7 +82,7 @@ class _Compiled:
         self._plan, self._machine = plan, machine
         self._changes: list[Difference] = []
 
-    def change(self, state: State, group: Group) -> Difference:
+    def change(self, state: State, group: AgreementOrNone) -> Difference:
         if not self._changes or self._changes[0].old is not state.program:
             self._changes = [compile_change(state.program, self._plan, self._machine, before=state.lowered)]
         return self._changes[0]
