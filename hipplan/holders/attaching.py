@@ -44,7 +44,7 @@ class Attachment:
         self._detached = False
 
     def lost(self) -> str:
-        """Returns what Layout.lost returns: replaced, closed or ended; empty while the holder keeps the same memory."""
+        """Says why the memory is not the holder's any more: replaced, closed or ended; empty while it is."""
         if self._detached:
             return ""
         packet = self._connection.last_packet()

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from hipplan.language.host import HOST
-from hipplan.program.steps import CPU_ORDINAL
+from hipplan.program.steps import CPU_ORDINAL, Step
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
@@ -28,6 +28,8 @@ class Making:
         self._simulated_nodes = {known.node for known in machine.numa_nodes if known.simulated}
         self.enqueued: dict[tuple[str, int], None] = {}
         """(stream or empty for the null stream, its device) with work to wait for, in order."""
+        self.alike: list[tuple[Step, int]] = []
+        """(step, how many like it) of the steps that make memory."""
 
     def ordinal(self, device: str) -> int:
         """The ordinal of a device; CPU_ORDINAL of the host."""

@@ -180,7 +180,7 @@ def _drop_unneeded() -> None:
 
 
 def _leave(idle: list[Any], of_graphs: dict[object, Any]) -> None:
-    """Is called for a pool that goes: so do its MemPools."""
+    """Drops the MemPools of a pool that goes."""
     left = [*idle, *of_graphs.values()]
     idle.clear()
     of_graphs.clear()

@@ -24,7 +24,7 @@ def overflows(program: Program, name: str) -> bool:
     if not any(region.region.spec.overflow for region in regions.values()):
         return False
     meant = patterns.chosen(program, [name], *RANGES)
-    return any(name in regions and regions[name].region.spec.overflow for name in meant)
+    return any(regions[range_].region.spec.overflow for range_ in meant if range_ in regions)
 
 
 def grow(holding: Holding, wanted: Grow) -> Difference:

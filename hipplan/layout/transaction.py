@@ -1,9 +1,9 @@
 """Changes a layout from one program to another as a transaction: apply, update, grow, remap, seal, sleep and others.
 
-Order: new objects are made and read back; then existing objects are altered and read back; then contents are loaded (a
-sleep that saves bytes copies them before it alters); then memory is sealed if the plan asks for it, and read back. Then
-native code decides, and the objects that are no longer needed (old or new ones) are freed last. A failure before the
-decision leaves the layout unchanged: addresses, access, and all bytes except those that contents were writing.
+Order: new objects are made and read back; then bytes that stay are copied, and existing objects are altered and read
+back; then contents are loaded (a sleep that saves bytes copies them before it alters); then memory is sealed, and read
+back. Then native code decides, and what is no longer needed (old or new) is freed last. A failure before the decision
+leaves the layout unchanged: addresses, access, and all bytes except those that contents were writing.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ class Buffers(Making):
         """The waits for what the steps so far enqueue."""
         return (AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
-    def all_steps(self, buffers: Iterable[ResolvedBuffer], memory: list[tuple[steps.Step, int]]) -> list[steps.Step]:
-        """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name.
-        memory: gets (step, how many like it) of the steps that make them."""
+    def all_steps(self, buffers: Iterable[ResolvedBuffer]) -> list[steps.Step]:
+        """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name."""
         made: list[steps.Step] = []
         for _, of_line in groupby(buffers, attrgetter("path")):
             first, *others = of_line
@@ -31,5 +30,5 @@ class Buffers(Making):
             if others:
                 makers = [*map(steps.named, of_first)]
                 made += [make(buffer.name) for buffer in others for make in makers]
-            memory.append((of_first[0], 1 + len(others)))
+            self.alike.append((of_first[0], 1 + len(others)))
         return made

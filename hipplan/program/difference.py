@@ -72,9 +72,9 @@ def difference(
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
     differs = _Comparison(part.old, part.new, renewed, lone(part.old, part.new)).result(fills, unmaps)
-    return (
-        differs if part.new is new else replace(differs, old=old, new=new, kept=AndEqual(differs.kept, part), part=part)
-    )
+    if part.new is new:
+        return differs
+    return replace(differs, old=old, new=new, kept=AndEqual(differs.kept, part), part=part)
 
 
 def from_nothing(new: Program, opened: Program | None = None) -> Difference:

@@ -191,8 +191,10 @@ class Program(InNotebooks):
 
     def is_away(self, name: str) -> bool:
         """Whether an object, or something in it, sleeps on the host, still mapped."""
-        if not self.away or name in self.away or name in self._names_away:
-            return bool(self.away)
+        if not self.away:
+            return False
+        if name in self.away or name in self._names_away:
+            return True
         chunk = numbers_in(name)  # its mapping may be in a run
         return chunk is not None and chunk.last is None and memory_of(chunk.of, chunk.first) in self.away
 

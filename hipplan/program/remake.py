@@ -22,7 +22,7 @@ from hipplan.program.refusals import refuse
 from hipplan.program.regions import PlacedRegion, mapping_of, moved
 from hipplan.program.renewal import renewal
 from hipplan.program.resize import require, require_memory
-from hipplan.program.resources import Access
+from hipplan.program.resources import RANGES, Access
 from hipplan.program.runs import MappingRun, MemoryRun, Run, alike, in_parts, plain
 from hipplan.program.sealing import mappings_of, with_access
 
@@ -90,7 +90,7 @@ def _chosen(program: Program, pattern: str, part: Part | None) -> ChosenMemory:
     """What a name or pattern means. Raises as remapped()."""
     memory = set[str]()
     numbers: dict[str, list[range]] = {}
-    kinds = _RANGES if part is not None else (*_RANGES, "mapping", "allocation")
+    kinds = RANGES if part is not None else (*RANGES, "mapping", "allocation")
     for name in patterns.chosen(program, [pattern], *kinds):
         kind = _require(program, name, *kinds)
         if kind == "region":
@@ -103,9 +103,6 @@ def _chosen(program: Program, pattern: str, part: Part | None) -> ChosenMemory:
         else:
             memory |= {mapping.memory for mapping in mappings_in(name, mappings_of(program, name), part)}
     return chosen_memory(program, numbers, memory)
-
-
-_RANGES = ("region", "reservation")
 
 
 def _require(program: Program, name: str, *kinds: str) -> str:

@@ -13,10 +13,10 @@ from hipplan.program.homes import Homes
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.resize import require_memory
-from hipplan.program.resources import Resource
+from hipplan.program.resources import RANGES, Resource
 from hipplan.program.sleeping_bytes import unmovable
 
-KINDS = ("region", "reservation", "mapping", "allocation")
+KINDS = (*RANGES, "mapping", "allocation")
 ABLE: patterns.Names = ("*",)
 """This very object stands for everything that can sleep; the pattern refuses if anything cannot."""
 

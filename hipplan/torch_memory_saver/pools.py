@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -39,9 +38,7 @@ class Pools:
     """Regions for PyTorch's allocations, made when they are first used. A region reserves as many addresses as its
     device has memory."""
 
-    def __init__(self, runtime: str | os.PathLike[str] | None = None) -> None:
-        """runtime: as of hipplan.apply."""
-        self._runtime = runtime
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._names: dict[Kind, str] = {}
         self._plan: dict[str, Any] = {"hipplan": 1, "name": "torch_memory_saver", "devices": {}, "regions": {}}
@@ -90,14 +87,14 @@ class Pools:
             "regions": {**self._plan["regions"], name: region},
         }
         if self.layout is None:
-            self.layout = apply(plan, runtime=self._runtime)
+            self.layout = apply(plan)
         else:
             self.layout.update(plan)
         self._plan = plan
 
     def _memory(self, device: int) -> int:
         """Bytes of a device."""
-        native = choose(self._runtime).runtime if self.layout is None else self.layout.runtime
+        native = choose(None).runtime if self.layout is None else self.layout.runtime
         return asked(partial(native.memory_info, device), f"gpu{device}")[1]
 
     def pause(self, tag: str | None) -> None:
