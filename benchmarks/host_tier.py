@@ -1,6 +1,6 @@
 """Memory that moves to the host and back at its addresses, against plain copies; what kernels reach there.
 
-    python benchmarks/host_tier.py [--runtime cuda] [--gib 8] [--rounds 3] [--json FILE]
+    python benchmarks/host_tier.py [--runtime cuda] [--gib 8] [--chunk-mib 512] [--rounds 3] [--json FILE]
 
 "remap" is hipplan's whole call: memory is made, mapped, filled and the old memory freed. "kept": the layout has kept
 the host's memory of the time before (`retain=True`), so that none is made or freed. "sleep, mapped" is the same as one
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from common import MIB, arguments, keep, opened
+from common import MIB, arguments, keep, opened, positive
 
 import hipplan
 from hipplan.machines.runtimes import Chosen
@@ -27,11 +27,11 @@ def seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def measure(chosen: Chosen, size: int, rounds: int) -> dict[str, Any]:
+def measure(chosen: Chosen, size: int, chunk: int, rounds: int) -> dict[str, Any]:
     plan = {
         "hipplan": 1,
         "devices": {"gpu": {"count": 1}},
-        "regions": {"memory": {"device": "gpu.0", "size": size, "chunk": min(size, 512 * MIB)}},
+        "regions": {"memory": {"device": "gpu.0", "size": size, "chunk": min(size, chunk)}},
         "buffers": {"pinned": {"kind": "pinned", "size": size}},
         "contents": {"memory": {"value": 7}},
     }
@@ -78,10 +78,11 @@ def kernels(layout: Any) -> list[tuple[str, float]]:
 def main() -> None:
     parser = arguments(__doc__ or "", rounds=3)
     parser.add_argument("--gib", type=float, default=8.0)
+    parser.add_argument("--chunk-mib", type=positive, default=512, help="of a chunk (default: 512)")
     given = parser.parse_args()
     chosen = opened(given)
     size = round(given.gib * 1024) * MIB
-    figures = measure(chosen, size, given.rounds)
+    figures = measure(chosen, size, given.chunk_mib * MIB, given.rounds)
     rates = figures["GB/s"]
     for what, rate in rates.items():
         print(f"{what:28} {rate:8.2f} GB/s")
@@ -89,7 +90,7 @@ def main() -> None:
     back = ("remap to the GPU", "remap to the GPU, kept", "wake, mapped, kept")
     for move, copy in (*((move, "plain copy out") for move in out), *((move, "plain copy in") for move in back)):
         print(f"{move}, ratio to the {copy}: {rates[move] / rates[copy]:.3f}")
-    keep(given.json, "host_tier", chosen, {"bytes": size, **figures})
+    keep(given.json, "host_tier", chosen, {"bytes": size, "chunk": given.chunk_mib * MIB, **figures})
 
 
 if __name__ == "__main__":
