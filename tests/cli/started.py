@@ -1,7 +1,8 @@
 """The command without the start of Python: a fork of a process that has imported all of hipplan and run none of it.
 
-The fork has descriptors, variables, a folder and an end of its own, as a process that was started has; only what Python
-and the imports cost, most of a short command, is paid once. What is about the start itself needs `command`.
+The fork has descriptors, variables, a folder and an end of its own, as a process that was started has; only what Python,
+the imports and the validators of models cost, most of a short command, is paid once. What is about the start itself needs
+`command`.
 """
 
 from __future__ import annotations
@@ -186,8 +187,20 @@ def _import_all() -> None:
             __import__(module.name)
 
 
+def _build_validators() -> None:
+    """Those of all models. Pydantic builds them when they are first used."""
+    from pydantic import BaseModel
+
+    models = [*BaseModel.__subclasses__()]
+    for model in models:
+        models += model.__subclasses__()
+        if model.__module__.startswith("hipplan."):
+            model.model_rebuild()
+
+
 def main() -> None:
     _import_all()
+    _build_validators()
     gc.freeze()  # what is shared stays shared
     from hipplan.cli import command
 
