@@ -10,9 +10,9 @@ if(HIPPLAN_WERROR)
   target_compile_options(hipplan_flags INTERFACE -Werror)
 endif()
 if(HIPPLAN_SANITIZE)
-  # A report needs functions and lines alone; with less optimization the build takes half of the time.
+  # A report needs functions and lines alone.
   target_compile_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE} -fno-sanitize-recover=undefined
-                         -fno-omit-frame-pointer -O1 -g1)
+                         -fno-omit-frame-pointer -g1)
   target_link_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE})
 endif()
 if(HIPPLAN_SANITIZE STREQUAL "thread")  # compiles each source by itself, to find one that includes too little
