@@ -25,7 +25,7 @@ for _name in ("NO_COLOR", "FORCE_COLOR"):  # some CI services set one: what is p
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-pytest_plugins = ["tests.faults.counting"]
+pytest_plugins = ["tests.faults.counting", "tests.parts"]
 
 with contextlib.suppress(ImportError):  # a machine with a GPU may not have it
     from hypothesis import HealthCheck, settings

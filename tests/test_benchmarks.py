@@ -61,6 +61,7 @@ def test_every_benchmark_is_run_here() -> None:
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - elsewhere == set(SMALL)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("name", SMALL)
 def test_it_runs(name: str, compiler: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *SMALL[name]]

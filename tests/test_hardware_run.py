@@ -16,6 +16,7 @@ from hipplan.machines.simulator import library_path
 from tests.conftest import ROOT, WHOLE
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("name", "release", "box", "part"),
     [

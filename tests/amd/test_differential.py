@@ -153,6 +153,7 @@ def test_the_same_gpu_copies_and_fills_memory_of_the_host(
         assert not found
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("row", DEATHS, ids=lambda row: row.reason)
 def test_what_amd_s_process_does_not_survive_the_simulator_answers(row: Death, pair: Pair) -> None:
     if pair.release not in row.releases:

@@ -1,8 +1,8 @@
 """The command without the start of Python: a fork of a process that has imported all of hipplan and run none of it.
 
-The fork has descriptors, variables, a folder and an end of its own, as a process that was started has; only what Python,
-the imports and the validators of models cost, most of a short command, is paid once. What is about the start itself needs
-`command`.
+The fork has descriptors, variables, a folder and an end of its own, as a process that was started has; only what
+Python, the imports and the validators of models cost, most of a short command, is paid once. What is about the start
+itself needs `command`.
 """
 
 from __future__ import annotations

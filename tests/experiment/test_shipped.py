@@ -36,6 +36,7 @@ def test_an_experiment_fits_the_machine_that_it_is_about(path: Path, capsys: pyt
     assert run(["fmt", "--check", str(path)]) == 0
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_a_small_cell_of_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.name == "stream.experiment.yaml":

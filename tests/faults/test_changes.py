@@ -27,6 +27,8 @@ from tests.faults.change import Change
 from tests.faults.harness import FOR_EVER, ONCE, RELEASES, calls_of, require_turn, sweep, sweep_codes, sweep_undo
 from tests.faults.test_every_call import bound, program_of, quick
 
+pytestmark = pytest.mark.in_parts
+
 __all__ = ["quick"]
 
 ONE = """

@@ -46,6 +46,8 @@ from tests.faults.harness import (
     sweep_undo,
 )
 
+pytestmark = pytest.mark.in_parts
+
 SEEDS = tuple(range(24)) if WHOLE else (*range(11), 23)  # the last one seals what it fills
 AT_LEAST = 30_000 if WHOLE else 5_000
 QUICKSTART = next(path for path in PLANS if path.stem == "quickstart")

@@ -14,6 +14,8 @@ from tests.faults.harness import FOR_EVER, ONCE, RELEASES, calls_of, require_tur
 from tests.faults.test_every_call import program_of, quick
 from tests.faults.test_sleep import Tier
 
+pytestmark = pytest.mark.in_parts
+
 __all__ = ["quick"]
 
 TIERS = """

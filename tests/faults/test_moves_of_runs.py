@@ -20,6 +20,8 @@ from tests.faults.harness import as_release, same_calls_each_time
 from tests.faults.test_sleep_of_runs import LEAST, outcome
 from tests.layout.test_runs_or_written_out import ADDRESS, NEVER, OWN, QUIRKS, RELEASES
 
+pytestmark = pytest.mark.in_parts
+
 CHUNK = 64 << 10
 COUNT = 5
 PLACES = 7

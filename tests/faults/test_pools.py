@@ -28,6 +28,8 @@ from tests.faults.harness import (
 )
 from tests.layout.native_pool import Allocator
 
+pytestmark = pytest.mark.in_parts
+
 MIB = 2**20
 PLAN: dict[str, Any] = {
     "hipplan": 1,

@@ -21,6 +21,8 @@ from tests.faults.harness import FOR_EVER, ONCE, RELEASING, chosen, require_repo
 from tests.faults.test_pools import attempt, calls_of, release
 from tests.layout.native_pool import Allocator
 
+pytestmark = pytest.mark.in_parts
+
 __all__ = ["release"]
 
 KIB = 2**10

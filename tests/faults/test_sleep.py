@@ -25,6 +25,8 @@ from tests.faults.harness import (
 )
 from tests.faults.test_every_call import program_of, quick
 
+pytestmark = pytest.mark.in_parts
+
 __all__ = ["quick"]
 
 KIB = 2**10

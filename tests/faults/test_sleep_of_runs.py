@@ -18,6 +18,8 @@ from tests.conftest import WHOLE, Simulator
 from tests.faults.harness import as_release, same_calls_each_time
 from tests.layout.test_runs_or_written_out import ADDRESS, NEVER, OWN, QUIRKS, RELEASES
 
+pytestmark = pytest.mark.in_parts
+
 CHUNK = 4 << 10
 """Bytes, which are copied."""
 COUNT = 33 if WHOLE else 9

@@ -24,6 +24,8 @@ from hipplan.processes.answering import allow_verify, answers
 from tests.conftest import ROOT, Simulator
 from tests.faults.harness import FOR_EVER, ONCE, chosen, same_calls_each_time
 
+pytestmark = pytest.mark.in_parts
+
 PLAN = """
 hipplan: 1
 devices: {gpu: {count: 2}}

@@ -199,6 +199,7 @@ def test_a_plan_seals_what_it_fills(machine: Machine) -> None:
         assert layout.drift() == []
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("code", CODES)
 def test_a_call_that_fails_leaves_the_old_or_the_new(code: str, machine: Machine) -> None:
     """Every call of an update, once each."""

@@ -17,6 +17,8 @@ from tests.conftest import PLANS
 from tests.hardware.machine import Held, Machine
 from tests.hardware.test_plans import program_of
 
+pytestmark = pytest.mark.in_parts
+
 CODES = ["hipErrorOutOfMemory", "hipErrorUnknown"]
 every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
 every_code = pytest.mark.parametrize("code", CODES)

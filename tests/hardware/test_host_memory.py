@@ -106,6 +106,7 @@ MOVES: dict[str, tuple[Act, Act]] = {
 """What comes before, and what calls fail in."""
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("what", MOVES)
 def test_whichever_call_fails_the_bytes_are_where_they_were(
     what: str, tier: Machine, record_property: Callable[[str, object], None]

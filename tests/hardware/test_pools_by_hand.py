@@ -128,6 +128,7 @@ def test_tensors_live_through_sleep(
     record_property("sleeps of pools", CYCLES + 2)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("act", ["sleep", "drop", "wake"])
 def test_whichever_call_fails_all_pools_have_done_it_or_none(
     act: str, machine: Machine, record_property: Callable[[str, object], None]

@@ -11,9 +11,9 @@ import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, HipplanError, LayoutInUse
 from hipplan.layout.layout import Layout
-from tests.conftest import WHOLE
 from tests.faults.harness import woken
 from tests.hardware.machine import MIB, Machine, pattern
+from tests.parts import ALL
 
 SIZE = 64 * MIB
 PLAN: dict[str, Any] = {
@@ -59,7 +59,7 @@ def test_a_hundred_cycles_end_with_as_much_free_memory(machine: Machine) -> None
         layout.sleep("weights")
         layout.wake(retain=True)
         before = free(machine)
-        for _ in range(100 if WHOLE or not machine.simulated else 10):
+        for _ in range(100 if ALL else 10):
             layout.sleep("weights")
             layout.wake(retain=True)
         assert free(machine) == before
@@ -113,6 +113,7 @@ def test_a_wake_without_room_is_refused_and_it_still_sleeps(machine: Machine) ->
         assert machine.read_by(0, at(layout), MIB) == content
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("code", ["hipErrorOutOfMemory", "hipErrorUnknown"])
 @pytest.mark.parametrize("act", ["sleep", "wake"])
 def test_a_call_that_fails_leaves_it_awake_or_asleep(act: str, code: str, machine: Machine) -> None:

@@ -39,6 +39,8 @@ from tests.faults.harness import (
 from tests.holders.conftest import PLAN
 from tests.holders.test_holders import attached, until
 
+pytestmark = pytest.mark.in_parts
+
 WAIT_S = 20.0
 FILL = {"task": "fill", "beside": {}}
 

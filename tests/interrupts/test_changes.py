@@ -49,6 +49,7 @@ ACTS: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("what", ACTS)
 def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, sim: Simulator) -> None:
     source, made = ACTS[what]

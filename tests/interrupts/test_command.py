@@ -101,6 +101,7 @@ for at, number, code, told in outcomes:
 """
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("kind", "signals"),
     [

@@ -71,6 +71,7 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
 
 
 # What is interrupted with a record open closes it unasked, with a ResourceWarning.
+@pytest.mark.in_parts
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("recorded", "places"),

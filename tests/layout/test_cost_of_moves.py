@@ -70,6 +70,7 @@ def costs(which: str, count: int) -> dict[str, int]:
     return made
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("release", ["7.2.53211", "7.15.0"])
 @pytest.mark.parametrize("which", REGIONS)
 def test_a_move_makes_no_calls_for_a_chunk(which: str, release: str, sim: Simulator) -> None:

@@ -124,6 +124,7 @@ def kept_costs(how: str, spread: str, count: int) -> tuple[int, int]:
     return costs
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("how", KEPT)
 def test_copies_with_checksums_in_files_or_kept_make_no_calls_for_a_chunk(

@@ -19,7 +19,7 @@ from hipplan.program.change import Change
 from hipplan.program.difference import _Comparison, _on_old_ranges, difference
 from hipplan.program.losses import losses
 from hipplan.program.program import Program
-from tests.conftest import WHOLE, Simulator
+from tests.conftest import Simulator
 from tests.frozen import pairs
 from tests.frozen.stage import RELEASES
 from tests.python_calls import CHUNK, calls_of
@@ -238,6 +238,7 @@ REGIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("to", CHANGES)
 @pytest.mark.parametrize("what", REGIONS)
@@ -245,8 +246,6 @@ def test_it_is_so_for_a_region_that_a_layout_has_changed(act: str, to: str, what
     region = {**REGIONS[what], "chunk": CHUNK}
     if what == "in blocks" and ("grown" in act or "reserve" in CHANGES[to]):
         return  # such a region cannot grow
-    if not WHOLE and ([*ACTS].index(act) + [*CHANGES].index(to) + [*REGIONS].index(what)) % 3:
-        pytest.skip("make reliability has each change of each region after each act")
     first, second = (plan({"regions": {"cache": region | more}}, {"b": "64KiB"}) for more in ({}, CHANGES[to]))
     with hipplan.apply(first, runtime="sim", answer=False) as layout:
         ACTS[act](layout)

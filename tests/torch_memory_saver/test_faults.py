@@ -30,6 +30,8 @@ from tests.faults.harness import (
 )
 from tests.torch_memory_saver.stand_in import Graph, OutOfMemoryError, Tensor, Torch
 
+pytestmark = pytest.mark.in_parts
+
 MIB = 2**20
 CODES = ("HP401", "HP402", "HP403", "HP406", "HP407", "HP440", "HP442")
 

@@ -319,6 +319,7 @@ def _nodes(document: Any) -> list[Any]:
     return [document, *(node for item in inner for node in _nodes(item))]
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
 def test_mutated_plans(path: Path, tmp_path: Path) -> None:
     good = yaml.safe_load(path.read_text())

@@ -411,6 +411,7 @@ OF_A_WHOLE_FILE = {"HP010", "HP014"}
 """What is no plan at all: there is no place in it to point at."""
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
 @settings(max_examples=50 if WHOLE else 20)
 @given(data=st.data())

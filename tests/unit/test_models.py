@@ -113,6 +113,7 @@ def taken(text: str, machine: Machine) -> dict[int, int]:
     return collected
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize(("machine", "ranks"), [("mi300x-8", 1), ("mi300x-8", 2), ("h200-4", 2), ("sim-2", 1)])
 def test_fill_takes_all_but_the_reserve(name: str, machine: str, ranks: int, write: Write) -> None:
@@ -191,6 +192,7 @@ def test_tensors_and_cache_are_split_over_the_devices(ranks: int, write: Write) 
     assert pages.shape == (2**33 // (16 * 327_680 // ranks), 80, 2, 16, 8 // ranks, 128)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("name", "ranks", "lines"),
     [("Llama-3-70B", 8, 50), ("Mixtral-8x7B", 8, 50), ("Qwen3-30B-A3B", 2, 50), ("Qwen3-30B-A3B", 4, 30_000)],

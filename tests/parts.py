@@ -1,0 +1,45 @@
+"""A plugin for sweeps over many cases: one run takes a fourth of the cases of each test that is marked `in_parts`.
+
+`make test` takes the first fourth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
+another one after each commit. All cases are run by `make reliability`, by `make amd-library`, on a GPU, and where their
+names are given.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import defaultdict
+
+import pytest
+
+from tests.conftest import WHOLE
+
+PARTS = 4
+PART = int(os.environ.get("HIPPLAN_PART", "0"))
+ALL = WHOLE or (os.environ.get("HIPPLAN_RUNTIME", "sim") != "sim" and "HIPPLAN_QUICK" not in os.environ)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "in_parts: one run takes a fourth of its cases")
+
+
+@pytest.hookimpl(tryfirst=True)  # which cases are taken must not depend on what others leave out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if ALL:
+        return
+    cases: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("in_parts") and item.nodeid not in config.args:
+            cases[item.nodeid.partition("[")[0]].append(item.nodeid)
+    others = {case for of_test in cases.values() for case in {*of_test} - {*taken(of_test, PART)}}
+    if others:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+        items[:] = [item for item in items if item.nodeid not in others]
+
+
+def taken(cases: list[str], part: int) -> list[str]:
+    """The cases of a test that a part takes: one at least."""
+    mixed = sorted(cases, key=lambda case: zlib.crc32(case.encode()))  # neighbours are skipped for the same reason
+    parts = min(PARTS, len(mixed))
+    return mixed[part % parts :: parts]
