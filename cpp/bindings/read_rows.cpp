@@ -15,6 +15,7 @@ constexpr std::string_view memory_run = "create allocations";
 constexpr std::string_view mapping_run = "map and set access";
 constexpr std::string_view unmap_run = "unmap chunks";
 constexpr std::string_view copy_run = "copy chunks";
+constexpr std::string_view count_run = "create counted";
 constexpr std::size_t most_of_member = 6;  ///< rows or names that a member of a run makes
 constexpr std::size_t most_rows = PY_SSIZE_T_MAX / most_of_member;
 constexpr auto too_many_rows = "the rows are more than memory can hold";
@@ -43,7 +44,7 @@ std::size_t members_in(fields from) {
 std::size_t rows_in(PyObject* tuple) {
   fields from(tuple);
   const auto operation = from.text();
-  if (operation == memory_run) return members_in(from);
+  if (operation == memory_run || operation == count_run) return members_in(from);
   if (operation == mapping_run) return 2 * members_in(from);
   if (operation == copy_run) return most_of_member * members_in(from);
   if (operation != unmap_run) return 1;
@@ -88,6 +89,7 @@ class reader {
   void read_mapping_run(fields& from);
   void read_unmap_run(fields& from);
   void read_copy_run(fields& from);
+  void read_count_run(fields& from);
 
   /// Thousands of mappings share the same rights, as the same Python object: then it is read once.
   [[nodiscard]] rights read_rights(PyObject* given);
@@ -233,6 +235,7 @@ void reader::read(PyObject* tuple) {
   if (operation == mapping_run) return read_mapping_run(from);
   if (operation == unmap_run) return read_unmap_run(from);
   if (operation == copy_run) return read_copy_run(from);
+  if (operation == count_run) return read_count_run(from);
   if (operation.data() != last_operation_.data()) {
     last_reads_ = find(operation);
     last_operation_ = operation;
@@ -255,7 +258,7 @@ void reader::read_memory_run(fields& from) {
   from.end();
   if (kinds.empty()) throw std::invalid_argument("a run of allocations has no kind");
   for (std::uint64_t i = 0; i < all.count; ++i) {
-    add(all.region + '#' + std::to_string(all.first + i), all.slot + i, kinds[i % kinds.size()]);
+    add(all.name + '#' + std::to_string(all.first + i), all.slot + i, kinds[i % kinds.size()]);
   }
 }
 
@@ -272,7 +275,7 @@ void reader::read_mapping_run(fields& from) {
   for (auto* const item : items_of(from.next())) given.push_back(read_rights(item));
   from.end();
   for (std::uint64_t i = 0; i < all.count; ++i) {
-    const auto& name = names_->emplace_back(all.region + '[' + std::to_string(all.first + i) + ']');
+    const auto& name = names_->emplace_back(all.name + '[' + std::to_string(all.first + i) + ']');
     const plan_name named({names_, &name});
     const auto slot = all.slot + i;
     out_->rows.push_back({named, slot, map_memory{range, offset + i * size_bytes, memory + i, size_bytes}});
@@ -306,7 +309,7 @@ void reader::read_unmap_run(fields& from) {
   if (runs.empty()) throw std::invalid_argument("no run goes");
   for (auto i = runs.front().all.count; i-- > 0;) {
     for (const auto& [all, range, memory, before] : runs) {
-      add(all.region + '[' + std::to_string(all.first + i) + ']', all.slot + i,
+      add(all.name + '[' + std::to_string(all.first + i) + ']', all.slot + i,
           unmap_memory{range, memory + i, before[i % before.size()], false});
     }
   }
@@ -346,7 +349,7 @@ void reader::read_copy_run(fields& from) {
   auto next_slot = all.slot;
   for (std::uint64_t i = 0; i < all.count; ++i) {
     const auto& way = ways[i % ways.size()];
-    const auto chunk = all.region + '#' + std::to_string(all.first + i);
+    const auto chunk = all.name + '#' + std::to_string(all.first + i);
     const auto place = next_slot++;
     add(chunk + " (copy)", place, reserve_range{(way.in_place ? 1 : 2) * size_bytes, 0, 0, 0, false});
     const auto target = next_slot++;
@@ -358,6 +361,21 @@ void reader::read_copy_run(fields& from) {
       add(chunk + " (copied from)", source, set_rights{way.reads, std::nullopt, false});
     }
     add(chunk, target, copy_memory{way.target, source, way.source, size_bytes});
+  }
+}
+
+/// Buffers that differ in their number. What makes each is a tuple: the operation of its row, and the fields
+/// behind the slot.
+void reader::read_count_run(fields& from) {
+  const members all(from);
+  fields of(from.next());
+  from.end();
+  const auto read = find_buffer(of.text(), buffer_rows{});
+  if (!read) throw std::invalid_argument("a run of buffers makes none");
+  const auto what = read(*this, of);
+  of.end();
+  for (std::uint64_t i = 0; i < all.count; ++i) {
+    add(all.name + '.' + std::to_string(all.first + i), all.slot + i, what);
   }
 }
 

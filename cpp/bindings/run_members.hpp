@@ -1,4 +1,4 @@
-// The members of a run of rows: consecutive chunks of a region.
+// The members of a run of rows: consecutive chunks of a region, or what `count:` makes.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ inline slot_id require_slot(slot_id slot) {
 /// The members of a run, from their number on, and their slots.
 struct members {
   explicit members(fields& from)
-      : region(from.text()), slot(require_slot(from.slot())), first(from.number()), count(from.number()) {
+      : name(from.text()), slot(require_slot(from.slot())), first(from.number()), count(from.number()) {
     require_numbers(first, count);
     require_numbers(slot, count);
   }
-  std::string region;
+  std::string name;  ///< before the numbers
   slot_id slot;
   std::uint64_t first;
   std::uint64_t count;

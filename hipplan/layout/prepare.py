@@ -25,6 +25,7 @@ from hipplan.program.devices import place
 from hipplan.program.difference import Difference
 from hipplan.program.open_sizes import NONE_KNOWN, Sizes
 from hipplan.program.program import Program
+from hipplan.program.runs import alike
 
 _NOTHING: Mapping[str, int] = {}
 
@@ -111,5 +112,5 @@ def _without(machine: Machine, program: Program) -> Machine:
         device.model_copy(update={"in_use": max(0, device.in_use - taken.get(ordinal, 0))})
         for ordinal, device in enumerate(machine.devices)
     ]
-    freed = huge_pages.freed(machine, ((step, 1) for _, step in program.single))
+    freed = huge_pages.freed(machine, alike(program.steps))
     return freed.model_copy(update={"devices": devices, "name": program.machine})

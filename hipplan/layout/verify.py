@@ -14,6 +14,7 @@ from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.checks import Check
+from hipplan.program.facts import read_alone
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 
@@ -83,10 +84,9 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     program = program or state.lowered
     rows = rows or native_rows(program, state.lowered)
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
-    single = program.single
-    by_step = {number: tuple(step.checks(state)) for number, step in single}
+    by_step = {number: tuple(step.checks(state)) for number, step in read_alone(program.steps)}
     if program.reads_advice:
-        by_step[len(program.steps)] = tuple(_range_checks([step for _, step in single], state))
+        by_step[len(program.steps)] = tuple(_range_checks([step for _, step in program.single], state))
     return Checks(program, readings, by_step)
 
 

@@ -22,9 +22,10 @@ from hipplan.kinds.reservation.live import Reserve, ReserveBeside
 from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program import steps
 from hipplan.program.carries import CopyRun
+from hipplan.program.count_runs import CountRun
 from hipplan.program.facts import Owners, owners_of
 from hipplan.program.layered import Overlay
-from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
+from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, plain
 from hipplan.program.series import segments
 from hipplan.program.taken_out import TakeOutRun
 
@@ -39,7 +40,7 @@ class Old(NamedTuple):
     slot: Callable[[str], int]
     """The slot of one of its objects, in the change."""
     owners: Owners
-    run_slot: Callable[[Run], int]
+    run_slot: Callable[[ChunkRun], int]
     """The slot of the first object of a run of it, in the change; those of the others follow."""
     beside: Callable[[int], int]
     """Takes so many slots for objects that exist only during the change, and returns the first of them."""
@@ -54,6 +55,8 @@ def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old |
             rows.append(_memory_run(segment, slots))
         elif isinstance(segment, MappingRun):
             rows.append(_mapping_run(segment, slots))
+        elif isinstance(segment, CountRun):
+            rows.append(_count_run(segment, slots))
         elif isinstance(segment, TakeOutRun) and old is not None:
             rows.append(("unmap chunks", tuple(_unmapped(mapped, old) for mapped in segment.columns)))
         elif isinstance(segment, CopyRun) and old is not None:
@@ -74,6 +77,11 @@ def _mapping_run(run: MappingRun, slots: Slots) -> Row:
     places = slots[run.region], run.offset, slots[memory.name_of(first)], run.size
     rights = _rights_in_turn(run) if run.rights[0] else ()
     return "map and set access", run.region, slots[run.name_of(first)], first, len(run.chunks), *places, rights
+
+
+def _count_run(run: CountRun, slots: Slots) -> Row:
+    operation, name, slot, *fields = _ROWS[type(run.kind)](run.kind, slots, {}, None)
+    return "create counted", run.of, slot, run.numbers.start, len(run.numbers), (operation, *fields)
 
 
 def _unmapped(run: MappingRun, old: Old) -> Row:
@@ -240,7 +248,7 @@ class ChangeRows:
             self._of_old[name] = self._next()
         return self._of_old[name]
 
-    def _run_from_old(self, run: Run) -> int:
+    def _run_from_old(self, run: ChunkRun) -> int:
         many = len(run.chunks)
         first = self._next(many)
         self._of_old_runs.append((first, self._old.slots[run.name_of(run.chunks.start)], many))

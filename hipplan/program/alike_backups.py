@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from hipplan.program.backups import DROP, Backup
-from hipplan.program.runs import ByName, MemoryRun, Run
+from hipplan.program.by_name import ByName
+from hipplan.program.runs import MemoryRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class AlikeBackups:
         """Makes backups of bytes that lie one after the other. first: of the first chunk."""
         return cls(run, (first,), (first.size,))
 
-    def __call__(self, run: Run, chunk: int, /) -> Backup:
+    def __call__(self, run: MemoryRun, chunk: int, /) -> Backup:
         again, kind = divmod(chunk - run.chunks.start, len(self.first))
         first = self.first[kind]
         return replace(first, offset=first.offset + again * self.steps[kind])

@@ -12,7 +12,7 @@ from hipplan.kinds.mapping.live import Map, Rights, SetAccess, TakeOut
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.program.difference import Difference
 from hipplan.program.memory import right_to_copy_from
-from hipplan.program.runs import AlikeSteps, MappingRun, MemoryRun, Run, plain, runs
+from hipplan.program.runs import AlikeSteps, MappingRun, MemoryRun, Run, chunk_runs, plain
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step
 
@@ -117,8 +117,8 @@ def carries_of(change: Difference, was: Sequence[Step]) -> Series[Step]:
     is the old memory, unless it already has a mapping that the copying devices may read. was: the steps of the old
     program for this memory, as of renewal()."""
     ways = _Ways(change, *map(plain, (change.additions, change.gone, change.changes)))
-    new = {(run.region, run.chunks): run for _, run in runs(change.additions)}
-    old = {(run.region, run.chunks): run for _, run in runs(was) if isinstance(run, MappingRun)}
+    new = {(run.region, run.chunks): run for _, run in chunk_runs(change.additions)}
+    old = {(run.region, run.chunks): run for _, run in chunk_runs(was) if isinstance(run, MappingRun)}
     made: Parts[Step] = Parts()
     for part in segments(was):
         if isinstance(part, MemoryRun):

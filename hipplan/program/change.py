@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from hipplan.kinds.allocation.live import CopyBytes
+from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.mapping.live import ChangeAccess, SetAccess
 from hipplan.program import steps
 from hipplan.program.content_steps import ContentStep
@@ -17,6 +18,10 @@ from hipplan.program.runs import Run, in_parts, plain, runs
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Key
 from hipplan.program.touched import Touched, outer_name
+
+
+_IN_RUNS = frozenset({"allocation", "mapping", *BUFFERS})
+"""The kinds of objects that may be made in a run."""
 
 
 class KeysOf(Set[Key]):
@@ -183,7 +188,7 @@ class Change:
             same, *others = _staying([] if self.renewed else made_slots(self.gone, old), len(old))
             return same[2], made_slots(self.renewed, new), others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
-        names = (str(key[1]) for key in kept if key[0] in ("allocation", "mapping"))
+        names = (str(key[1]) for key in kept if key[0] in _IN_RUNS)
         near = chain.from_iterable(_with_runs_of(names, self.about.new)) if kept else ()
         stays = (step.name for step in near if step.key in kept)
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
@@ -208,13 +213,15 @@ class Change:
 
 
 def _with_runs_of(names: Iterable[str], program: Program, whole: Container[int] = ()) -> Sequence[Sequence[steps.Step]]:
-    """The steps of a program by segments, but for runs of regions in which none of these objects is. whole: the ids of
+    """The steps of a program by segments, but for runs in which none of these objects is, nor near. whole: the ids of
     other runs that are wanted."""
     parts = segments(program.steps)
     if not any(isinstance(part, Run) for part in parts):
         return [*parts]
-    regions = {*map(outer_name, names)}
-    return [p for p in parts if not isinstance(p, Run) or id(p) in whole or p.region in regions]
+    near: set[str] = set()
+    for name in names:
+        near |= {outer_name(name), name.rpartition(".")[0]}
+    return [p for p in parts if not isinstance(p, Run) or id(p) in whole or p.of in near]
 
 
 def _staying(gone: Sequence[int], count: int) -> Iterator[tuple[int, int, int]]:

@@ -17,7 +17,7 @@ from hipplan.program.groups import MemoryGroup
 from hipplan.program.on_demand import are_many
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
-from hipplan.program.runs import MappingRun, MemoryRun, Run, runs, with_runs_of
+from hipplan.program.runs import MappingRun, MemoryRun, Run, chunk_runs, with_runs_of
 from hipplan.program.series import Parts
 
 Numbers = Mapping[str, Sequence[range]]
@@ -111,7 +111,7 @@ def _stretches(program: Program, region: str, wanted: Sequence[range], period: i
     wanted = [numbers for numbers in wanted if are_many(len(numbers))]
     if not wanted:
         return
-    there = [run for _, run in runs(program.steps) if run.region == region]
+    there = [run for _, run in chunk_runs(program.steps) if run.region == region]
     memory = [run for run in there if isinstance(run, MemoryRun)]
     mapped = [run for run in there if isinstance(run, MappingRun)]
     for numbers in wanted:

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
+from hipplan.program.by_name import ByName, OfMember
 from hipplan.program.regions import memory_of
-from hipplan.program.runs import ByName, MappingRun, MemoryRun, OfChunk, Run, runs, written_out
+from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run, chunk_runs, runs, written_out
 from hipplan.program.series import segments
 from hipplan.program.steps import Step
 
@@ -34,12 +35,12 @@ def makers_of(steps: Steps) -> Mapping[str, Step]:
 def slots_of(steps: Steps) -> Mapping[str, int]:
     """A number for each object, in the order of the steps that make them."""
     known: dict[str, int] = {}
-    of_runs: list[tuple[Run, OfChunk]] = []
+    of_runs: list[tuple[Run, OfMember]] = []
     slot = 0
     for segment in segments(steps):
         if isinstance(segment, Run):
             of_runs.append((segment, _From(slot)))
-            slot += len(segment.chunks)
+            slot += len(segment.numbers)
         else:
             made = [step.name for step in segment if step.makes]
             known |= zip(made, count(slot))
@@ -52,8 +53,8 @@ def made_slots(some_steps: Steps, slots: Mapping[str, int]) -> list[int]:
     made: list[int] = []
     for part in segments(some_steps):
         if isinstance(part, Run):
-            first = slots[part.name_of(part.chunks.start)]
-            made += range(first, first + len(part.chunks))
+            first = slots[part.name_of(part.numbers.start)]
+            made += range(first, first + len(part.numbers))
         else:
             made += [slots[step.name] for step in part if step.makes]
     return made
@@ -74,13 +75,13 @@ def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
 def owners_by_name(steps: Steps) -> Owners:
     """Allocation or mapping -> the device whose memory it is, as of Owners."""
     known: dict[str, int] = {}
-    of_memory: list[tuple[Run, OfChunk]] = [(run, MemoryRun.owner) for _, run in runs(steps) if run.of_memory]
+    of_memory: list[tuple[Run, OfMember]] = [(run, MemoryRun.owner) for _, run in chunk_runs(steps) if run.of_memory]
     memory: Mapping[str, int] = ChainMap(known, ByName({}, of_memory))  # type: ignore[arg-type]  # only read
 
-    def mapped(run: Run, chunk: int) -> int:
+    def mapped(run: ChunkRun, chunk: int) -> int:
         return memory[memory_of(run.region, chunk)]  # of the run of mappings, some memory may have moved since
 
-    of_runs = [*of_memory, *((run, mapped) for _, run in runs(steps) if not run.of_memory)]
+    of_runs = [*of_memory, *((run, mapped) for _, run in chunk_runs(steps) if not run.of_memory)]
     both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]  # only read
     for _, part in written_out(steps):
         known |= owners_of(part, both)
@@ -111,8 +112,20 @@ def number_key(step: Step) -> NumberKey:
 
 
 def single_steps(steps: Steps) -> Iterator[tuple[int, Step]]:
+    """(number, step) of the steps in no run, but for kinds of which there are thousands."""
+    return _of_few(chain.from_iterable(enumerate(part, number) for number, part in written_out(steps)))
+
+
+def read_alone(steps: Steps) -> Iterator[tuple[int, Step]]:
     """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
-    numbered = chain.from_iterable(enumerate(part, number) for number, part in written_out(steps))
+    number = 0
+    for part in segments(steps):
+        if not isinstance(part, ChunkRun):
+            yield from _of_few(enumerate(part, number))
+        number += len(part)
+
+
+def _of_few(numbered: Iterable[tuple[int, Step]]) -> Iterator[tuple[int, Step]]:
     return ((number, step) for number, step in numbered if type(step) not in _THOUSANDS)
 
 
@@ -138,7 +151,7 @@ def _written_out(steps: Steps) -> Iterator[Step]:
     return chain.from_iterable(part for _, part in written_out(steps))
 
 
-def _by_name(known: dict[str, Any], of_runs: Sequence[tuple[Run, OfChunk]]) -> Mapping[str, Any]:
+def _by_name(known: dict[str, Any], of_runs: Sequence[tuple[Run, OfMember]]) -> Mapping[str, Any]:
     return ByName(known, of_runs) if of_runs else known
 
 
@@ -148,8 +161,8 @@ class _From:
     def __init__(self, first: int) -> None:
         self.first = first
 
-    def __call__(self, run: Run, chunk: int, /) -> int:
-        return self.first + chunk - run.chunks.start
+    def __call__(self, run: Run, number: int, /) -> int:
+        return self.first + number - run.numbers.start
 
 
 class _NumbersOfRuns(Mapping[NumberKey, int]):
@@ -159,7 +172,7 @@ class _NumbersOfRuns(Mapping[NumberKey, int]):
         self._known = known
         made = [(run, _NumbersFrom(first)) for first, run in of_runs]
         self._made: ByName[int] = ByName({}, made)
-        given = [(run, of_chunk) for run, of_chunk in made if isinstance(run, MappingRun) and run.rights[0]]
+        given = [(run, number_of) for run, number_of in made if isinstance(run, MappingRun) and run.rights[0]]
         self._given: ByName[int] = ByName({}, given)
 
     def __getitem__(self, key: NumberKey) -> int:
@@ -180,5 +193,5 @@ class _NumbersOfRuns(Mapping[NumberKey, int]):
 class _NumbersFrom(_From):
     """The numbers of the steps that make a run's objects."""
 
-    def __call__(self, run: Run, chunk: int, /) -> int:
-        return self.first + run.number_of(chunk)
+    def __call__(self, run: Run, number: int, /) -> int:
+        return self.first + run.number_of(number)

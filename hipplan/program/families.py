@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
-from hipplan.program.runs import runs, written_out
-from hipplan.program.series import Series
+from hipplan.program.runs import chunk_runs, with_runs_of
 
 Value = TypeVar("Value")
 
@@ -24,11 +23,11 @@ _MOST = 1_000_000
 
 def sizes_of(program: Program) -> Sizes:
     """The bytes that each object of a program takes, padding included."""
-    plain = Series.joined(part for _, part in written_out(program.steps))
-    others = {resource.name: resource.size for resource in program.of_steps(plain) if resource.size}
+    single = with_runs_of((), program.steps)
+    others = {resource.name: resource.size for resource in program.of_steps(single) if resource.size}
     of_runs = (
         (_family(run.region, run.of_memory, run.chunks[0], run.chunks[-1]), run.memory_size)
-        for _, run in runs(program.steps)
+        for _, run in chunk_runs(program.steps)
     )
     return in_families(chain(others.items(), of_runs))
 

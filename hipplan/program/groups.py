@@ -9,7 +9,7 @@ from typing import TypeAlias
 from hipplan.kinds.mapping.live import Map
 from hipplan.program import steps
 from hipplan.program.program import Program
-from hipplan.program.runs import MappingRun, MemoryRun, Run
+from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run
 from hipplan.program.series import Parts, Series, segments
 
 MemoryGroup: TypeAlias = str | MappingRun
@@ -41,7 +41,7 @@ def groups_in(program: Program, region: str, *, is_writable: bool = True) -> lis
     there = [part for some_steps in (program.steps, program.sleeping) for part in segments(some_steps)]
     if not any(isinstance(part, MemoryRun) and part.region == region for part in there):
         return []
-    near = (part for part in there if not isinstance(part, Run) or part.region == region)
+    near = (part for part in there if not isinstance(part, Run) or part.of == region)
     return [group for group in _groups(near, is_writable=is_writable) if first_of(group).startswith(f"{region}#")]
 
 
@@ -105,18 +105,18 @@ def parted(
     about: Parts[steps.Step] = Parts()
     near: list[tuple[bool, Sequence[steps.Step]]] = []
     for part in segments(some_steps):
-        if isinstance(part, Run):
+        if isinstance(part, ChunkRun):
             is_whole = (part.region, part.chunks) in whole
             near.append((not is_whole and part.region in regions, part))
         else:
-            near.append((bool(names), part))
+            near.append((bool(names) and not isinstance(part, Run), part))
     is_about = about_memory(chain.from_iterable(part for is_near, part in near if is_near), names)
     for is_near, part in near:
         if is_near:
             goes = [is_about(step) for step in part]
             about.extend(compress(part, goes))
             rest.extend([step for step, go in zip(part, goes, strict=True) if not go])
-        elif isinstance(part, Run) and (part.region, part.chunks) in whole:
+        elif isinstance(part, ChunkRun) and (part.region, part.chunks) in whole:
             about.extend(part)
         else:
             rest.extend(part)

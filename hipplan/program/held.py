@@ -27,7 +27,7 @@ from hipplan.program.addresses import addresses_for, at_addresses
 from hipplan.program.imported import at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
 from hipplan.program.resources import Access, Resource
-from hipplan.program.runs import alike, each_as, without
+from hipplan.program.runs import alike, each_as, with_runs_of, without
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
@@ -115,7 +115,7 @@ def _unholdable(program: Program) -> Iterator[Diagnostic]:
         if placed.region.spec.torch is not None:
             yield _cannot_be_held(name, _WHY_NO_POOL, program.makers[name].origin)
     lanes = contents.lane_names(program)
-    for step, _ in alike(program.making):
+    for step in with_runs_of((), program.making):
         if step.why_not_held and step.name not in lanes:
             yield _cannot_be_held(step.name, step.why_not_held, step.origin)
     if not any(step.owns_memory for step, _ in alike(program.making)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from hipplan.program.runs import ByName, MemoryRun, Run
+from hipplan.program.by_name import ByName
+from hipplan.program.runs import MemoryRun
 
 OfRun: TypeAlias = tuple[MemoryRun, Sequence[str]]
 """(memory of alike chunks, the devices where these wake, in turn)."""
@@ -24,6 +25,11 @@ class Homes(ByName[str]):
     def of(cls, homes: Mapping[str, str]) -> Homes:
         """The same, of which some may be together."""
         return homes if isinstance(homes, Homes) else cls(homes, ())
+
+    @property
+    def regions(self) -> set[str]:
+        """The regions with memory in runs."""
+        return {run.region for run, _ in self.of_runs}
 
     def with_more(self, other: Homes) -> Mapping[str, str]:
         """These and others."""
@@ -56,5 +62,5 @@ class _InTurn:
     def __init__(self, devices: Sequence[str]) -> None:
         self._devices = devices
 
-    def __call__(self, run: Run, chunk: int, /) -> str:
+    def __call__(self, run: MemoryRun, chunk: int, /) -> str:
         return self._devices[(chunk - run.chunks.start) % len(self._devices)]

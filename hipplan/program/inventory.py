@@ -15,9 +15,10 @@ from hipplan.language.host import HOST
 from hipplan.language.model import Attached
 from hipplan.program import steps
 from hipplan.program.backups import Backup
+from hipplan.program.by_name import ByName
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
-from hipplan.program.runs import ByName, Run, plain, runs
+from hipplan.program.runs import ChunkRun, chunk_runs, plain
 from hipplan.program.steps import CPU_ORDINAL
 
 
@@ -42,7 +43,7 @@ def resources_of(
 
 def _asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup]) -> Mapping[str, str]:
     """Sleeping allocation -> where its bytes are."""
-    of_runs = [(run, _Where(backups)) for _, run in runs(sleeping) if run.of_memory]
+    of_runs = [(run, _Where(backups)) for _, run in chunk_runs(sleeping) if run.of_memory]
     known = {name: backups[name].to for name in sleeping_memory(plain(sleeping))}
     return ByName(known, of_runs) if of_runs else known
 
@@ -53,7 +54,7 @@ class _Where:
     def __init__(self, backups: Mapping[str, Backup]) -> None:
         self._backups = backups
 
-    def __call__(self, run: Run, chunk: int, /) -> str:
+    def __call__(self, run: ChunkRun, chunk: int, /) -> str:
         return self._backups[run.name_of(chunk)].to
 
 

@@ -1,13 +1,14 @@
-"""Runs that only one of two programs has: a change need not look at their chunks one by one. Pure."""
+"""Runs that only one of two programs has: a change need not look at their objects one by one. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from itertools import chain
+from itertools import chain, repeat
 from operator import is_not
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from hipplan.kinds.mapping.live import Map
+from hipplan.program.numbered import OF_COUNT
 from hipplan.program.program import Program
 from hipplan.program.runs import MappingRun, Run, plain, runs
 from hipplan.program.series import Parts, Series, segments
@@ -15,8 +16,12 @@ from hipplan.program.steps import Step
 from hipplan.program.upward import upward
 
 
+_Of: TypeAlias = tuple[str, bool]
+"""(region or name of a line with `count:`, whether it is such a line) of a run."""
+
+
 class Lone(NamedTuple):
-    """Runs of regions that have no chunk in the other program."""
+    """Runs of regions that have no chunk in the other program, and of lines with `count:` that have nothing there."""
 
     old: Sequence[Run] = ()
     new: Sequence[Run] = ()
@@ -25,28 +30,35 @@ class Lone(NamedTuple):
 def lone(old: Program, new: Program) -> Lone:
     """Finds the runs that only one program has, in each. In the new one, mappings of a region are in the order of
     addresses."""
-    before, after = _regions(old), _regions(new)
+    before, after = _all_of(old), _all_of(new)
     gone = before - after - _written_out(new, before - after)
     come = after - before - _written_out(old, after - before)
-    come = {region for region in come if _is_upward(new, region)}
-    return Lone(_of(old, gone), _of(new, come))
+    come = {(of, is_counted) for of, is_counted in come if is_counted or _is_upward(new, of)}
+    return Lone(_runs_of(old, gone), _runs_of(new, come))
 
 
-def _regions(program: Program) -> set[str]:
-    return {run.region for _, run in runs(program.steps)}
+def _all_of(program: Program) -> set[_Of]:
+    return {_of(run) for _, run in runs(program.steps)}
 
 
-def _of(program: Program, regions: Set[str]) -> tuple[Run, ...]:
-    return tuple(run for _, run in runs(program.steps) if run.region in regions) if regions else ()
+def _of(run: Run) -> _Of:
+    return run.of, run.sign == OF_COUNT
 
 
-def _written_out(program: Program, regions: Set[str]) -> set[str]:
-    """Returns the regions of which a program has steps that are written out."""
-    if not regions:
+def _runs_of(program: Program, wanted: Set[_Of]) -> tuple[Run, ...]:
+    return tuple(run for _, run in runs(program.steps) if _of(run) in wanted) if wanted else ()
+
+
+def _written_out(program: Program, sought: Set[_Of]) -> set[_Of]:
+    """Returns those of which a program has steps that are written out."""
+    if not sought:
         return set()
-    made = [step for step in plain(program.steps) if step.makes in ("allocation", "mapping")]
-    places = (step.reservation for step in made if isinstance(step, Map))
-    return {*chain((step.name.partition("#")[0] for step in made), places)} & regions
+    made = [step for step in plain(program.steps) if step.makes]
+    chunks = [step for step in made if step.makes in ("allocation", "mapping")]
+    places = (step.reservation for step in chunks if isinstance(step, Map))
+    regions = chain((step.name.partition("#")[0] for step in chunks), places)
+    counted = (step.name.rpartition(".")[0] for step in made)
+    return {*zip(regions, repeat(False)), *zip(counted, repeat(True))} & sought
 
 
 def _is_upward(program: Program, region: str) -> bool:

@@ -39,8 +39,7 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
             summary = f"old and new memory together need {full_size(both)} of host memory, {says} {full_size(size)}"
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
-    stay = ((step, 1) for _, step in change.old.single)
-    for lacking in huge_pages.shortages((*stay, *alike(change.additions)), machine):
+    for lacking in huge_pages.shortages((*alike(change.old.steps), *alike(change.additions)), machine):
         summary = f"old and new buffers together need {lacking.what}"
         findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))
     count = change.old.descriptors + descriptors_of(alike(added))

@@ -33,13 +33,14 @@ from hipplan.program.facts import (
     single_steps,
     slots_of,
 )
+from hipplan.program.homes import Homes
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.memo import keep, kept
 from hipplan.program.origin import UNKNOWN, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import ByName, Run, alike, plain, runs, with_rights, with_runs_of, without
+from hipplan.program.runs import ChunkRun, Run, alike, plain, runs, with_rights, with_runs_of, without
 from hipplan.program.series import Series, segments
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
@@ -127,7 +128,7 @@ class Program(InNotebooks):
     def outer(self) -> tuple[Resource, ...]:
         """The objects as reports show them, but for the chunks of runs: regions, their tensors and all others."""
         there = (self.steps, self.sleeping)
-        if not any(isinstance(part, Run) for some_steps in there for part in segments(some_steps)):
+        if not any(isinstance(part, ChunkRun) for some_steps in there for part in segments(some_steps)):
             return self.resources
         of_sleeping: Any = rights_by_mapping(self.sleeping)
         rights: Mapping[str, SetAccess] = ChainMap(cast(Any, self.rights), of_sleeping)
@@ -205,7 +206,7 @@ class Program(InNotebooks):
             for resource in self.outer
             if (resource.memory or resource.name) in self.away
         )
-        regions = self.away.regions if isinstance(self.away, ByName) else ()
+        regions = self.away.regions if isinstance(self.away, Homes) else ()
         return frozenset(chain(regions, (name for names in inside for name in names if name)))
 
     @cached_property
@@ -339,8 +340,8 @@ class Program(InNotebooks):
         return new
 
     def number_of(self, run: Run) -> int:
-        """The number of the first step of a run's chunks. run: of chunks that the program has, together or not."""
-        return self.numbers[run.name_of(run.chunks.start), False]
+        """The number of the first step of a run. run: of objects that the program has, together or not."""
+        return self.numbers[run.name_of(run.numbers.start), False]
 
     def regiven(self, other: Sequence[SetAccess], **fields: Any) -> Program:
         """The program with other rights on mappings that have some already. other: their new steps. fields: of the new
@@ -379,7 +380,7 @@ class Program(InNotebooks):
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:
-        """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
+        """(number, step) of the steps in no run, but for kinds of which there are thousands."""
         return tuple(single_steps(self.steps))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -233,8 +233,9 @@ class Numbers(NamedTuple):
     """None: one number."""
 
 
-_NUMBER = r"(0|[1-9][0-9]{0,9})"
-_NUMBERED = re.compile(rf"([^#[]+)(?:#{_NUMBER}(?:\.\.{_NUMBER})?|\[{_NUMBER}(?:\.\.{_NUMBER})?\])").fullmatch
+NUMBER = r"(0|[1-9][0-9]{0,9})"
+"""A number in a name, as a pattern."""
+_NUMBERED = re.compile(rf"([^#[]+)(?:#{NUMBER}(?:\.\.{NUMBER})?|\[{NUMBER}(?:\.\.{NUMBER})?\])").fullmatch
 
 
 def numbers_in(name: str) -> Numbers | None:

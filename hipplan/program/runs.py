@@ -1,7 +1,8 @@
-"""Runs: the steps of a region's chunks, made when they are asked for.
+"""Runs: the steps of alike objects, made when they are asked for.
 
-Thousands of chunks differ in their number and their offset, and in their device by a pattern. So a program keeps a run
-for them, and what it knows of all steps (Program.makers, slots and others) is arithmetic for those of a run.
+Thousands of chunks of a region differ in their number and their offset, and in their device by a pattern; what `count:`
+makes differs in its number (count_runs.py). So a program keeps a run for them, and what it knows of all steps
+(Program.makers, slots and others) is arithmetic for those of a run.
 """
 
 from __future__ import annotations
@@ -10,18 +11,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, cycle, repeat
 from operator import eq
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from hipplan.errors import Span
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, Rights, SetAccess
+from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Family
 from hipplan.program.on_demand import OnDemand, turned
-from hipplan.program.regions import mapping_of, memory_of, numbers_in
+from hipplan.program.regions import mapping_of, memory_of
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step, named
-
-Value = TypeVar("Value")
-
 
 class AlikeSteps(OnDemand[Step]):
     """Steps of which there are a few kinds."""
@@ -34,44 +33,76 @@ class AlikeSteps(OnDemand[Step]):
 
 
 class Run(AlikeSteps):
+    """The steps of alike objects with consecutive numbers in their names."""
+
+    __slots__ = ("numbers", "of")
+
+    sign: str
+    """What stands between the name and the number, as in the families of family_of()."""
+
+    def __init__(self, of: str, numbers: range) -> None:
+        """of: the name before the numbers."""
+        self.of = of
+        self.numbers = numbers
+
+    @property
+    def family(self) -> Family:
+        """What the names of its objects have in common."""
+        return self.of, self.sign
+
+    @abstractmethod
+    def name_of(self, number: int) -> str:
+        """The name of an object."""
+
+    @abstractmethod
+    def made(self, number: int) -> Step:
+        """The step that makes an object."""
+
+    @abstractmethod
+    def number_of(self, number: int) -> int:
+        """The number of that step in the run."""
+
+    @abstractmethod
+    def as_made(self, made: Callable[[Step], Step]) -> Sequence[Step]:
+        """The steps as a function makes them, which is called for one of each kind."""
+
+
+class ChunkRun(Run):
     """The steps of consecutive chunks of a region: for its memory, or for its mappings and the rights on them."""
 
-    __slots__ = ("chunks", "region")
+    __slots__ = ()
 
     of_memory: bool
 
-    def __init__(self, region: str, chunks: range) -> None:
-        """chunks: their numbers."""
-        self.region = region
-        self.chunks = chunks
+    @property
+    def region(self) -> str:
+        """The region."""
+        return self.of
 
-    @abstractmethod
-    def made(self, chunk: int) -> Step:
-        """The step that makes the object of a chunk."""
+    @property
+    def chunks(self) -> range:
+        """The numbers of its chunks."""
+        return self.numbers
 
     @abstractmethod
     def owner(self, chunk: int) -> int:
         """The device whose memory the object of a chunk is, as of facts.Owners."""
-
-    @abstractmethod
-    def number_of(self, chunk: int) -> int:
-        """The number of that step in the run."""
 
     @property
     @abstractmethod
     def memory_size(self) -> int:
         """Bytes of each chunk."""
 
-    def name_of(self, chunk: int) -> str:
-        """The name of the object of a chunk."""
-        return memory_of(self.region, chunk) if self.of_memory else mapping_of(self.region, chunk)
+    def name_of(self, number: int) -> str:
+        return memory_of(self.of, number) if self.of_memory else mapping_of(self.of, number)
 
 
-class MemoryRun(Run):
+class MemoryRun(ChunkRun):
     """A step that creates an allocation for each chunk."""
 
     __slots__ = ("_makers", "kinds")
     of_memory = True
+    sign = OF_MEMORY
 
     def __init__(self, region: str, chunks: range, kinds: Sequence[CreateAllocation]) -> None:
         """kinds: the steps of the first chunks, which the others repeat."""
@@ -89,11 +120,14 @@ class MemoryRun(Run):
         region = self.region
         return (make(memory_of(region, chunk)) for chunk, make in zip(self.chunks, cycle(self._makers)))
 
-    def made(self, chunk: int) -> Step:
-        return self.item(chunk - self.chunks.start)
+    def made(self, number: int) -> Step:
+        return self.item(number - self.chunks.start)
 
-    def number_of(self, chunk: int) -> int:
-        return chunk - self.chunks.start
+    def number_of(self, number: int) -> int:
+        return number - self.chunks.start
+
+    def as_made(self, made: Callable[[Step], Step]) -> MemoryRun:
+        return MemoryRun(self.region, self.chunks, [cast(CreateAllocation, made(kind)) for kind in self.kinds])
 
     def owner(self, chunk: int) -> int:
         return self.kinds[(chunk - self.chunks.start) % len(self.kinds)].owner
@@ -130,11 +164,12 @@ class MemoryRun(Run):
                 yield self.made(chunks[0]), len(chunks)
 
 
-class MappingRun(Run):
+class MappingRun(ChunkRun):
     """A step that maps each chunk, and one that gives rights on it unless nobody has any."""
 
     __slots__ = ("memory", "offset", "origin", "rights", "size")
     of_memory = False
+    sign = OF_MAPPING
 
     def __init__(self, memory: MemoryRun, offset: int, origin: Span | None, rights: Sequence[Rights]) -> None:
         """memory: of the chunks, which have one size. offset: of the first one in the range, in bytes. rights: on the
@@ -176,9 +211,9 @@ class MappingRun(Run):
         """Where in the range a chunk is mapped, in bytes."""
         return self.offset + (chunk - self.chunks.start) * self.size
 
-    def made(self, chunk: int) -> Map:
-        offset = self.offset_of(chunk)
-        memory, name = memory_of(self.region, chunk), mapping_of(self.region, chunk)
+    def made(self, number: int) -> Map:
+        offset = self.offset_of(number)
+        memory, name = memory_of(self.region, number), mapping_of(self.region, number)
         return Map(name, self.origin, self.region, memory, offset, self.size, self.size)
 
     def owner(self, chunk: int) -> int:
@@ -189,8 +224,14 @@ class MappingRun(Run):
         rights = self.rights[(chunk - self.chunks.start) % len(self.rights)]
         return SetAccess(mapping_of(self.region, chunk), self.origin, rights)
 
-    def number_of(self, chunk: int) -> int:
-        return (chunk - self.chunks.start) * self.each
+    def number_of(self, number: int) -> int:
+        return (number - self.chunks.start) * self.each
+
+    def as_made(self, made: Callable[[Step], Step]) -> MappingRun:
+        few = self.chunks[: len(self.rights)] if self.rights[0] else ()
+        rights = [cast(SetAccess, made(self.access(chunk))).rights for chunk in few]
+        origin = made(self.made(self.chunks.start)).origin
+        return MappingRun(self.memory.as_made(made), self.offset, origin, rights or [()])
 
     def first(self, count: int) -> Sequence[Step]:
         whole, more = divmod(count, self.each)
@@ -264,7 +305,7 @@ def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: C
     not written out."""
     stay: Parts[Step] = Parts()
     for segment in segments(some_steps):
-        whole = isinstance(segment, Run) and segment.region not in regions
+        whole = isinstance(segment, Run) and segment.of not in regions
         stay.extend(segment if whole else [step for step in segment if not goes(step)])
     return stay.series()
 
@@ -282,27 +323,15 @@ def in_parts(
 def each_as(made: Callable[[Step], Step], some_steps: Sequence[Step]) -> Series[Step]:
     """The steps as `made` makes them. What it changes may depend on a step's kind, device and rights, but not on its
     name or place: of a run it is called for one step of each kind."""
-    parts: list[Sequence[Step]] = []
-    for segment in segments(some_steps):
-        if isinstance(segment, MemoryRun):
-            parts.append(_memory_as(made, segment))
-        elif isinstance(segment, MappingRun):
-            few = segment.chunks[: len(segment.rights)] if segment.rights[0] else ()
-            rights = [cast(SetAccess, made(segment.access(chunk))).rights for chunk in few]
-            origin = made(segment.made(segment.chunks.start)).origin
-            parts.append(MappingRun(_memory_as(made, segment.memory), segment.offset, origin, rights or [()]))
-        else:
-            parts.append([*map(made, segment)])
+    parts = (
+        segment.as_made(made) if isinstance(segment, Run) else [*map(made, segment)] for segment in segments(some_steps)
+    )
     return Series.joined(parts)
 
 
-def _memory_as(made: Callable[[Step], Step], run: MemoryRun) -> MemoryRun:
-    return MemoryRun(run.region, run.chunks, [cast(CreateAllocation, made(kind)) for kind in run.kinds])
-
-
 def with_runs_of(regions: Container[str], some_steps: Sequence[Step]) -> list[Step]:
-    """The steps that are in no run, or in one of these regions."""
-    parts = (part for part in segments(some_steps) if not isinstance(part, Run) or part.region in regions)
+    """All steps but those in runs of other regions than these."""
+    parts = (part for part in segments(some_steps) if not isinstance(part, ChunkRun) or part.region in regions)
     return [*chain.from_iterable(parts)]
 
 
@@ -335,44 +364,6 @@ def runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, Run]]:
         number += len(segment)
 
 
-class OfChunk(Protocol):
-    """What ByName returns for the objects of a run."""
-
-    def __call__(self, run: Any, chunk: int, /) -> Any: ...
-
-
-class ByName(Mapping[str, Value], Generic[Value]):
-    """Something about each object by its name. What is about the objects of runs is made when it is asked for."""
-
-    def __init__(self, known: dict[str, Value], of_runs: Iterable[tuple[Run, OfChunk]]) -> None:
-        """known: about objects of no run. of_runs: (run, what is about each of its chunks)."""
-        self._known = known
-        self._runs: dict[tuple[str, bool], list[tuple[Run, OfChunk]]] = {}
-        self._count = len(known)
-        for run, of_chunk in of_runs:
-            self._runs.setdefault((run.region, run.of_memory), []).append((run, of_chunk))
-            self._count += len(run.chunks)
-
-    def __getitem__(self, name: str) -> Value:
-        if name in self._known:
-            return self._known[name]
-        if (numbers := numbers_in(name)) is not None and numbers.last is None:
-            for run, of_chunk in self._runs.get((numbers.of, numbers.is_memory), ()):
-                if numbers.first in run.chunks:
-                    value: Value = of_chunk(run, numbers.first)
-                    return value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._known
-        for in_region in self._runs.values():
-            for run, _ in in_region:
-                yield from map(run.name_of, run.chunks)
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def regions(self) -> set[str]:
-        """The regions with such runs."""
-        return {region for region, _ in self._runs}
+def chunk_runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, ChunkRun]]:
+    """(number of its first step, run) for each run of chunks."""
+    return ((number, run) for number, run in runs(some_steps) if isinstance(run, ChunkRun))

@@ -42,7 +42,7 @@ from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_asleep
 from hipplan.program.regions import numbers_in
 from hipplan.program.resize import find
-from hipplan.program.runs import MappingRun, MemoryRun, Run, without
+from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, without
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.sleepers import require_able, units_of
 from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
@@ -313,7 +313,7 @@ def woken(program: Program, memory: Iterable[MemoryGroup]) -> Program:
     made: Parts[steps.Step] = Parts()
     for is_memory in (True, False):
         for part in segments(woken):
-            if isinstance(part, Run):
+            if isinstance(part, ChunkRun):
                 made.extend(part if part.of_memory == is_memory else [])
             else:
                 made.extend([step for step in part if step.owns_memory == is_memory])

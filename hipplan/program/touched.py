@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from typing import Any, NamedTuple
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.program import steps
+from hipplan.program.count_runs import CountRun, count_runs
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.runs import MappingRun, MemoryRun, Run, plain, runs
+from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, chunk_runs, plain
 from hipplan.program.series import Parts, segments
 
 _COMPARED: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
@@ -51,6 +53,8 @@ class Touched:
     """Buffers that are left out."""
     chunks: Mapping[str, EqualChunks]
     """Chunks that are left out, of regions that are not."""
+    counted: Mapping[str, range]
+    """Numbers of buffers that are left out, of lines with `count:`, by the name before the number."""
     whole: tuple[Program, Program]
     """The old and the new program with them."""
 
@@ -61,7 +65,13 @@ class Touched:
             return bool(sign) and (region in self.regions or self._is_alike(region, number))
         if kind == "mapping" and name in self.chunks:
             return self.chunks[name].has(offset)
-        return name in (self.regions if kind in ("reservation", "mapping") else self.buffers)
+        if kind in ("reservation", "mapping"):
+            return name in self.regions
+        return name in self.buffers or (kind in BUFFERS and self._is_counted(name))
+
+    def _is_counted(self, name: str) -> bool:
+        of, sign, number = name.rpartition(".")
+        return bool(sign) and of in self.counted and number.isdecimal() and int(number) in self.counted[of]
 
     def _is_alike(self, region: str, number: str) -> bool:
         return region in self.chunks and number.isdecimal() and int(number) in self.chunks[region].numbers
@@ -70,7 +80,8 @@ class Touched:
         """The number of objects that are left out."""
         new = self.whole[1]
         of_regions = sum(1 + 2 * len(new.regions[name].chunks) for name in self.regions)
-        return len(self.buffers) + of_regions + 2 * sum(len(alike.numbers) for alike in self.chunks.values())
+        of_chunks = 2 * sum(len(alike.numbers) for alike in self.chunks.values())
+        return len(self.buffers) + of_regions + of_chunks + sum(map(len, self.counted.values()))
 
     def slots(self) -> Iterator[tuple[int, int, int]]:
         """(slot in the new program, slot in the old one, how many) of consecutive objects that are left out."""
@@ -81,6 +92,9 @@ class Touched:
             for name_of in (memory_of, mapping_of):
                 first = name_of(region, alike.numbers.start)
                 yield new.slots[first], old.slots[first], len(alike.numbers)
+        for of, numbers in self.counted.items():
+            first = f"{of}.{numbers.start}"
+            yield new.slots[first], old.slots[first], len(numbers)
         in_old, in_new = _by_region(old), _by_region(new)
         for region in self.regions:
             for of_memory, name_of in ((True, memory_of), (False, mapping_of)):
@@ -93,7 +107,7 @@ class Touched:
 def _by_region(program: Program) -> dict[tuple[str, bool], list[range]]:
     """(region, whether of its memory) -> the chunks of each of its runs."""
     chunks: dict[tuple[str, bool], list[range]] = {}
-    for _, run in runs(program.steps):
+    for _, run in chunk_runs(program.steps):
         chunks.setdefault((run.region, run.of_memory), []).append(run.chunks)
     return chunks
 
@@ -114,24 +128,23 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
     is_plain = not any(program.contents or program.parts for program in (old, new))
     if not is_plain or old.devices != new.devices:
-        return Touched(old, new, frozenset(), frozenset(), {}, (old, new))
+        return Touched(old, new, frozenset(), frozenset(), {}, {}, (old, new))
     stay = [*_in_same_range(old, new, renewed)]
     regions = frozenset(name for name in stay if _without_place(old.regions[name]) == _without_place(new.regions[name]))
     chunks = dict(_alike_chunks(old, new, [name for name in stay if name not in regions]))
+    counted = dict(_equal_counted(count_runs(old.steps), count_runs(new.steps), renewed))
     buffers = frozenset(_equal_buffers(old, new, renewed))
-    if not (regions or buffers or chunks):
-        return Touched(old, new, regions, buffers, chunks, (old, new))
-    left_out = regions | buffers
-    return Touched(
-        _without(old, left_out, chunks), _without(new, left_out, chunks), regions, buffers, chunks, (old, new)
-    )
+    if not (regions or buffers or chunks or counted):
+        return Touched(old, new, regions, buffers, chunks, counted, (old, new))
+    without = partial(_without, names=regions | buffers, chunks=chunks, counted=counted)
+    return Touched(without(old), without(new), regions, buffers, chunks, counted, (old, new))
 
 
 def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     """The regions in the same range of addresses whose steps follow from the region and its devices."""
     differ = {outer_name(name) for name in (*old.sealed, *new.sealed, *renewed)}
     for asleep in (old.sleeping, new.sleeping):
-        differ |= {outer_name(step.name) for step in plain(asleep)} | {run.region for _, run in runs(asleep)}
+        differ |= {outer_name(step.name) for step in plain(asleep)} | {run.region for _, run in chunk_runs(asleep)}
     for name in new.regions:
         if (
             name in old.regions
@@ -159,7 +172,7 @@ def _alike_chunks(old: Program, new: Program, regions: Collection[str]) -> Itera
 
 def _first_runs(program: Program) -> dict[str, tuple[MemoryRun, MappingRun]]:
     """Region -> the runs that begin with its first chunk."""
-    first = [run for _, run in runs(program.steps) if run.chunks.start == 0]
+    first = [run for _, run in chunk_runs(program.steps) if run.chunks.start == 0]
     memory = {run.region: run for run in first if isinstance(run, MemoryRun)}
     mapped = {run.region: run for run in first if isinstance(run, MappingRun)}
     return {region: (memory[region], mapped[region]) for region in memory.keys() & mapped.keys()}
@@ -181,19 +194,43 @@ def _is_same_range(was: steps.Step, now: steps.Step) -> bool:
 
 
 def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
+    there = {step.name: step for _, step in old.single if step.makes}
     for _, step in new.single:
-        compared = _COMPARED.get(type(step))
-        if compared is not None and step.name not in renewed:
-            was = old.makers.get(step.name)
-            if type(was) is type(step) and compared(was) == compared(step):
-                yield step.name
+        if step.name not in renewed and (was := there.get(step.name)) is not None and _is_equal(was, step):
+            yield step.name
 
 
-def _without(program: Program, names: Set[str], chunks: Mapping[str, EqualChunks]) -> Program:
-    """names: of the regions and buffers that are left out. chunks: those that are, of other regions."""
+def _equal_counted(
+    old: Mapping[str, CountRun], new: Mapping[str, CountRun], renewed: Set[str]
+) -> Iterator[tuple[str, range]]:
+    """(name before the number, numbers) of buffers of lines with `count:` that are equal in both programs."""
+    differ = {name.rpartition(".")[0] for name in renewed}
+    for of, now in new.items():
+        was = old.get(of)
+        if of not in differ and was is not None and _is_equal(was.kind, now.kind):
+            both = range(max(was.numbers.start, now.numbers.start), min(was.numbers.stop, now.numbers.stop))
+            if both:
+                yield of, both
+
+
+def _is_equal(was: steps.Step, now: steps.Step) -> bool:
+    """Whether two of one name make the same buffer, and no other step is about it."""
+    compared = _COMPARED.get(type(now))
+    return compared is not None and type(was) is type(now) and bool(compared(was) == compared(now))
+
+
+def _without(
+    program: Program, names: Set[str], chunks: Mapping[str, EqualChunks], counted: Mapping[str, range]
+) -> Program:
+    """names: of the regions and buffers that are left out. chunks: those that are, of other regions. counted: as of
+    Touched."""
     stay: Parts[steps.Step] = Parts()
     for segment in segments(program.steps):
-        if not isinstance(segment, Run):
+        if isinstance(segment, CountRun):
+            numbers = counted.get(segment.of, range(0))
+            for part in segment.outside(numbers) if numbers.start in segment.numbers else (segment,):
+                stay.extend(part)
+        elif not isinstance(segment, ChunkRun):
             stay.extend([step for step in segment if outer_name(step.name) not in names])
         elif segment.region in chunks and segment.chunks.start == 0:
             numbers = chunks[segment.region].numbers

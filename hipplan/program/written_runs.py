@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
 from hipplan.errors import Span
 from hipplan.kinds.allocation.live import CreateAllocation
+from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.mapping.live import Rights
+from hipplan.program.by_name import ByName
 from hipplan.program.chunks import Chunks
+from hipplan.program.count_runs import CountRun
+from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Family, family_of
 from hipplan.program.on_demand import Repeated
-from hipplan.program.regions import memory_of, numbers_in
-from hipplan.program.runs import MappingRun, MemoryRun, Run, plain, runs
+from hipplan.program.regions import memory_of
+from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run, plain, runs
 from hipplan.program.series import Parts, segments
 from hipplan.program.steps import Step
 
+_COUNTED = {kind.__name__: kind for kind in BUFFERS.values()}
+"""Name -> kind of step in runs of `count:`."""
 _MOST = 1_000_000
-"""Chunks of a program in runs: a few characters of a text could mean more than a process has memory for."""
+"""Objects of a program in runs: a few characters of a text could mean more than a process has memory for."""
 
 
 def plain_run(run: Run) -> dict[str, Any]:
     """What is written for a run."""
+    if isinstance(run, CountRun):
+        counts = {"first": run.numbers.start, "count": len(run)}
+        return {"run": "counted", "of": run.of, **counts, "step": type(run.kind).__name__, "kind": run.kind}
+    assert isinstance(run, ChunkRun)
     mapped = run if isinstance(run, MappingRun) else None
     memory = run.memory if isinstance(run, MappingRun) else run
     assert isinstance(memory, MemoryRun)
@@ -50,6 +60,16 @@ class Reader:
         self._left = _MOST
 
     def run(self, data: dict[str, Any]) -> Run:
+        return self._counted(data) if data["run"] == "counted" else self._of_chunks(data)
+
+    def _counted(self, data: dict[str, Any]) -> CountRun:
+        kind, of = self._read(_COUNTED[data["step"]], data["kind"]), self._read(str, data["of"])
+        first, count = self._read(int, data["first"]), self._count(data["count"], [kind])
+        if first < 0 or kind.name != f"{of}.{first}":
+            raise ValueError(f"the run of {of} does not begin with {kind.name}")
+        return CountRun(of, range(first, first + count), kind)
+
+    def _of_chunks(self, data: dict[str, Any]) -> ChunkRun:
         kinds, region = [self._read(CreateAllocation, kind) for kind in data["kinds"]], self._read(str, data["region"])
         first, count = self._read(int, data["first"]), self._count(data["count"], kinds)
         if first < 0 or len({kind.size for kind in kinds}) != 1:
@@ -82,41 +102,39 @@ class Reader:
         many: int = self._read(int, count)
         self._left -= many
         if not 0 < len(items) <= many or self._left < 0:
-            raise ValueError(f"{many} chunks are too many or too few")
+            raise ValueError(f"{many} in a run are too many or too few")
         return many
 
 
 def require_fitting(some_steps: Sequence[Step], made: Container[str]) -> None:
     """Raises ValueError if runs do not fit together, KeyError if they lack something. made: the names of the objects
     that are made by steps in no run."""
-    by_region: dict[tuple[str, bool], list[Run]] = defaultdict(list)
+    by_family: dict[Family, list[Run]] = defaultdict(list)
     for _, run in runs(some_steps):
-        by_region[run.region, run.of_memory].append(run)
-    for (region, of_memory), here in by_region.items():
-        here.sort(key=attrgetter("chunks.start"))
-        if any(before.chunks.stop > after.chunks.start for before, after in pairwise(here)):
-            raise ValueError(f"two runs have the same chunk of {region}")
-        for run in here:
-            if not of_memory:
-                _require_memory(run, by_region.get((region, True), ()), made)
-            if not of_memory and region not in made:
-                raise KeyError(region)
-    for name in _names_of_chunks(some_steps):
-        numbers = numbers_in(name)
-        if numbers is not None and any(
-            numbers.first in run.chunks for run in by_region.get((numbers.of, numbers.is_memory), ())
-        ):
-            raise ValueError(f"{name} is made twice")
+        by_family[run.family].append(run)
+    for (of, sign), here in by_family.items():
+        here.sort(key=attrgetter("numbers.start"))
+        if any(before.numbers.stop > after.numbers.start for before, after in pairwise(here)):
+            raise ValueError(f"two runs have the same number of {of}")
+        for run in here if sign == OF_MAPPING else ():
+            _require_memory(run, by_family.get((of, OF_MEMORY), ()), made)
+            if of not in made:
+                raise KeyError(of)
+    for step in plain(some_steps) if by_family else ():
+        family, number = (family_of(step.name) if step.makes else None) or (None, 0)
+        if family is not None and any(number in run.numbers for run in by_family.get(family, ())):
+            raise ValueError(f"{step.name} is made twice")
 
 
 def _require_memory(mapped: Run, memory: Sequence[Run], made: Container[str]) -> None:
     """Raises KeyError: a chunk of these mappings has no memory."""
-    there = [run.chunks for run in memory]
-    for chunk in mapped.chunks if not any(chunks == mapped.chunks for chunks in there) else ():
-        name = memory_of(mapped.region, chunk)
+    there = [run.numbers for run in memory]
+    for chunk in mapped.numbers if not any(chunks == mapped.numbers for chunks in there) else ():
+        name = memory_of(mapped.of, chunk)
         if name not in made and not any(chunk in chunks for chunks in there):
             raise KeyError(name)
 
 
-def _names_of_chunks(some_steps: Sequence[Step]) -> Iterator[str]:
-    return (step.name for step in plain(some_steps) if step.makes in ("allocation", "mapping"))
+def counted_in(some_steps: Sequence[Step]) -> Container[str]:
+    """The names that runs of `count:` make."""
+    return ByName({}, [(run, CountRun.made) for _, run in runs(some_steps) if isinstance(run, CountRun)])

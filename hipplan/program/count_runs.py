@@ -1,0 +1,77 @@
+"""Runs of what `count:` makes of a line of the plan: name.0, name.1 and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from hipplan.program.numbered import OF_COUNT
+from hipplan.program.on_demand import are_many
+from hipplan.program.runs import Run, runs
+from hipplan.program.steps import Step, named
+
+
+class CountRun(Run):
+    """A step that makes each object."""
+
+    __slots__ = ("_make", "kind")
+    sign = OF_COUNT
+
+    def __init__(self, of: str, numbers: range, kind: Step) -> None:
+        """kind: the step of the first."""
+        super().__init__(of, numbers)
+        self.kind = kind
+        self._make = named(kind)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def item(self, number: int) -> Step:
+        return self.made(self.numbers[number])
+
+    def __iter__(self) -> Iterator[Step]:
+        return map(self.made, self.numbers)
+
+    def name_of(self, number: int) -> str:
+        return f"{self.of}.{number}"
+
+    def made(self, number: int) -> Step:
+        return self._make(self.name_of(number))
+
+    def number_of(self, number: int) -> int:
+        return number - self.numbers.start
+
+    def as_made(self, made: Callable[[Step], Step]) -> CountRun:
+        return CountRun(self.of, self.numbers, made(self.kind))
+
+    def alike(self) -> Iterator[tuple[Step, int]]:
+        yield self.kind, len(self.numbers)
+
+    def same_as(self, other: CountRun) -> bool:
+        return (self.of, self.numbers, self.kind) == (other.of, other.numbers, other.kind)
+
+    def between(self, first: int, end: int) -> CountRun:
+        """The steps of some of its objects. first, end: counted from its first one."""
+        return CountRun(self.of, self.numbers[first:end], self.item(first))
+
+    def outside(self, numbers: range) -> Iterator[Sequence[Step]]:
+        """The steps of its objects with other numbers, in parts. numbers: some of its own."""
+        low, high = numbers.start - self.numbers.start, numbers.stop - self.numbers.start
+        for first, end in ((0, low), (high, len(self))):
+            yield self.between(first, end) if are_many(end - first) else self[first:end]
+
+    def first(self, count: int) -> Sequence[Step]:
+        return self.between(0, count)
+
+    def cut(self, first: int, end: int) -> Iterable[Sequence[Step]]:
+        return (self.between(first, end),)
+
+    def continued_by(self, other: CountRun) -> CountRun | None:
+        goes_on = (self.of, self.numbers.stop, self._make(other.kind.name))
+        if goes_on != (other.of, other.numbers.start, other.kind):
+            return None
+        return CountRun(self.of, range(self.numbers.start, other.numbers.stop), self.kind)
+
+
+def count_runs(some_steps: Sequence[Step]) -> dict[str, CountRun]:
+    """The runs of what `count:` makes, by the name before the numbers."""
+    return {run.of: run for _, run in runs(some_steps) if isinstance(run, CountRun)}
