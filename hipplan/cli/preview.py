@@ -171,20 +171,22 @@ def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> No
     """Print the steps and objects, or a summary of them."""
     from hipplan.show import render, summary
 
+    by_kind = summary.resources_by_kind(program)
+    rows = len(steps) + summary.how_many(by_kind)
+    if not (given.all or given.grep or rows <= summary.ROWS_MAX):
+        print(summary.steps_summary(steps))
+        print(summary.resources_summary(by_kind))
+        render.print_line(summary.left_out(rows))
+        return
     numbered, resources = [*enumerate(steps, 1)], [*program.resources]
     if given.grep:
         numbered = summary.named(numbered, given.grep, lambda step: step[1].name)
         resources = summary.named(resources, given.grep, lambda resource: resource.name)
-    rows = len(numbered) + len(resources)
-    if given.grep and not rows:
+    if given.grep and not (numbered or resources):
         render.print_line(f"no name contains '{given.grep}'; --all shows every row")
-    elif given.all or given.grep or rows <= summary.ROWS_MAX:
+    else:
         print(render.steps_table(numbered))
         print(render.resources_table(resources))
-    else:
-        print(summary.steps_summary(steps))
-        print(summary.resources_summary(resources))
-        render.print_line(summary.left_out(rows))
 
 
 def _print_tensors(program: Program, given: Namespace) -> None:
@@ -245,7 +247,7 @@ def _preview_change(difference: Difference, given: Namespace) -> list[Line]:
             print(render.steps_table(steps))
     else:
         console().print(render.coloured_signs(summary.changes_summary(lines)), soft_wrap=True)
-        print(summary.steps_summary(step for _, step in steps))
+        print(summary.steps_summary(difference.all_steps))
         render.print_line(summary.left_out(rows))
     if note := listing.note(difference):
         render.print_line(note)

@@ -78,7 +78,7 @@ class LoadedPlan:
     def files(self) -> frozenset[str]:
         """Paths of all files that it uses: the included plans, the files of contents and of buffers."""
         contents = [content.file for content in self.objects.contents.values()]
-        contents += [getattr(buffer.spec, "file", None) for buffer in self.objects.buffers.values()]
+        contents += [getattr(line.first.spec, "file", None) for line in self.objects.buffers.lines]
         folder = PurePath(self.source_name).parent
         return self._document.files.union(str(folder / file) for file in contents if file is not None)
 

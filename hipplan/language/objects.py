@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from hipplan.language.counted import Counted
 from hipplan.language.host import HOST, is_host
 from hipplan.language.model import (
     OWNER,
@@ -116,6 +118,41 @@ class ResolvedBuffer(NamedTuple):
     path: Path
 
 
+class BufferLine(NamedTuple):
+    """A line of the plan: a buffer, or those that `count` makes, which differ in their names."""
+
+    first: ResolvedBuffer
+    names: Sequence[str]
+
+    def members(self) -> Iterator[ResolvedBuffer]:
+        """All of them."""
+        return (self.first._replace(name=name) for name in self.names)
+
+
+class BuffersByName(Mapping[str, ResolvedBuffer]):
+    """The buffers of a plan. Those of a line with `count` are made when they are asked for."""
+
+    def __init__(self, lines: Iterable[BufferLine] = ()) -> None:
+        self.lines = tuple(lines)
+        self._by_name = {name: line.first for line in self.lines if not isinstance(line.names, Counted)
+                         for name in line.names}  # fmt: skip
+        self._counted = {line.names.of: line for line in self.lines if isinstance(line.names, Counted)}
+
+    def __getitem__(self, name: str) -> ResolvedBuffer:
+        if (first := self._by_name.get(name)) is not None:
+            return first._replace(name=name)
+        line = self._counted[name.rpartition(".")[0]]
+        if name not in line.names:
+            raise KeyError(name)
+        return line.first._replace(name=name)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(line.names for line in self.lines)
+
+    def __len__(self) -> int:
+        return sum(len(line.names) for line in self.lines)
+
+
 class ResolvedRegion(NamedTuple):
     """A region. The compiler makes allocations, a reservation and mappings of it, with sizes that fit the machine."""
 
@@ -189,7 +226,7 @@ class Objects:
     allocations: dict[str, ResolvedAllocation]
     reservations: dict[str, ResolvedReservation]
     streams: dict[str, ResolvedStream]
-    buffers: dict[str, ResolvedBuffer]
+    buffers: BuffersByName
     regions: dict[str, ResolvedRegion]
     contents: dict[str, Content] = field(default_factory=dict)
     mapped_by_others: dict[str, ResolvedRegion] = field(default_factory=dict)
@@ -224,11 +261,10 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
         named = [use.device for use in uses if use.device]
         return all(use.stream is None or use.stream in streams for use in uses) and good(buffer.path, *named)
 
-    buffers = {
-        name: buffer
-        for name, buffer in objects.buffers.items()
-        if good(buffer.path, buffer.device) and (not buffer.spec.has_lines or has_what_it_uses(buffer))
-    }
+    def is_sound(buffer: ResolvedBuffer) -> bool:
+        return good(buffer.path, buffer.device) and (not buffer.spec.has_lines or has_what_it_uses(buffer))
+
+    buffers = BuffersByName(line for line in objects.buffers.lines if is_sound(line.first))
     regions = {
         name: region._replace(access=known(region.access))
         for name, region in objects.regions.items()

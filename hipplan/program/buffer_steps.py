@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import attrgetter
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.making import Making
 from hipplan.kinds.stream.live import AwaitStream
-from hipplan.language.objects import ResolvedBuffer
+from hipplan.language.counted import Counted
+from hipplan.language.objects import BufferLine
 from hipplan.program import steps
 from hipplan.program.count_runs import CountRun
 from hipplan.program.on_demand import are_many
@@ -23,17 +22,15 @@ class Buffers(Making):
         """The waits for what the steps so far enqueue."""
         return (AwaitStream(stream, None, on=device) for stream, device in self.enqueued)
 
-    def all_steps(self, buffers: Iterable[ResolvedBuffer]) -> Series[steps.Step]:
+    def all_steps(self, lines: Iterable[BufferLine]) -> Series[steps.Step]:
         """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name."""
         made: Parts[steps.Step] = Parts()
-        for (_, of), of_line in groupby(buffers, attrgetter("path")):
-            first, *others = of_line
+        for first, names in lines:
             of_first = [*BUFFERS[first.spec.kind].steps_of(first, self)]
-            count = 1 + len(others)
-            if are_many(count) and len(of_first) == 1:
-                made.extend(CountRun(of, range(count), of_first[0]))
+            if isinstance(names, Counted) and are_many(len(names)) and len(of_first) == 1:
+                made.extend(CountRun(names.of, range(len(names)), of_first[0]))
             else:
-                makers = [*map(steps.named, of_first)] if others else []
-                made.extend([*of_first, *(make(buffer.name) for buffer in others for make in makers)])
-            self.alike.append((of_first[0], count))
+                makers = [*map(steps.named, of_first)] if len(names) > 1 else []
+                made.extend([*of_first, *(make(name) for name in names[1:] for make in makers)])
+            self.alike.append((of_first[0], len(names)))
         return made.series()

@@ -47,7 +47,7 @@ class Building:
             device, span = self._devices[stream.device], plan.span(*stream.path)
             made.append(CreateStream(name=stream.name, device=device, origin=span))
         buffers = Buffers(plan, self._machine, self._devices)
-        made.extend(buffers.all_steps(objects.buffers.values()))
+        made.extend(buffers.all_steps(objects.buffers.lines))
         self.memory += buffers.alike
         made.extend(buffers.waits())
         if objects.contents:  # they come last, when all memory exists and is prefetched

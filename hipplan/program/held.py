@@ -85,7 +85,9 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
     """HP450, for each object of a plan that no holder can hold, on any machine."""
     objects = plan.objects
     made: list[tuple[str, str, Path]] = [
-        (name, BUFFERS[buffer.spec.kind].why_not_held, buffer.path) for name, buffer in objects.buffers.items()
+        (name, BUFFERS[line.first.spec.kind].why_not_held, line.first.path)
+        for line in objects.buffers.lines
+        for name in line.names
     ]
     made += [(name, CreateStream.why_not_held, stream.path) for name, stream in objects.streams.items()]
     made += [(f"{peer.device}->{peer.peer}", EnablePeer.why_not_held, peer.path) for peer in objects.peers]

@@ -50,13 +50,14 @@ def lacking(machine: Machine, node: int | None) -> str:
     return f"allocations {what} need HIP {named}, {have}" if version < first else ""
 
 
-def bytes_on_host(some_steps: Iterable[Step]) -> dict[str, int]:
-    """Bytes of allocations on the host, by its name in a plan: host, or host.N on NUMA node N."""
+def bytes_on_host(some_steps: Iterable[tuple[Step, int]]) -> dict[str, int]:
+    """Bytes of allocations on the host, by its name in a plan: host, or host.N on NUMA node N. some_steps: each with how
+    many are like it."""
     taken: dict[str, int] = {}
-    for step in some_steps:
+    for step, many in some_steps:
         if isinstance(step, CreateAllocation) and step.location != "device":
             name = HOST if step.location == "host" else on_node(step.device)
-            taken[name] = taken.get(name, 0) + step.size
+            taken[name] = taken.get(name, 0) + many * step.size
     return taken
 
 

@@ -21,7 +21,7 @@ from hipplan.language.base import FILL
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import Region
-from hipplan.language.objects import Objects, Path, sound
+from hipplan.language.objects import BuffersByName, Objects, Path, sound
 from hipplan.machines.machine import Machine, MachineDevice
 from hipplan.program.program import Program
 from hipplan.units import about_size, format_size, full_size, parse_share, round_up
@@ -89,9 +89,9 @@ def open_sizes(objects: Objects) -> list[OpenSize]:
         for name, region in objects.regions.items()
         if isinstance(region.spec.size, str) and region.spec.size != "auto"
     ]
-    for name, buffer in objects.buffers.items():
+    for buffer, names in objects.buffers.lines:
         if isinstance(buffer.spec, DeviceBuffer) and isinstance(buffer.spec.size, str):
-            open_ones.append(OpenSize(name, buffer.spec, (buffer.device,), buffer.path))
+            open_ones += [OpenSize(name, buffer.spec, (buffer.device,), buffer.path) for name in names]
     return sorted(open_ones, key=lambda open_: open_.fills)
 
 
@@ -148,7 +148,10 @@ def decided(
     specs: dict[str, Any] = {open_.name: deciding.sized(open_, size) for open_ in opened if (size := sizes[open_.name])}
     objects = plan.objects
     regions = {name: region._replace(spec=specs.get(name, region.spec)) for name, region in objects.regions.items()}
-    buffers = {name: buffer._replace(spec=specs.get(name, buffer.spec)) for name, buffer in objects.buffers.items()}
+    buffers = BuffersByName(
+        line._replace(first=line.first._replace(spec=specs.get(line.first.name, line.first.spec)))
+        for line in objects.buffers.lines
+    )
     objects = replace(objects, regions=regions, buffers=buffers)
     if wrong := {open_.path[:2] for open_ in opened if not sizes[open_.name]}:
         objects = sound(objects, objects.devices, wrong)

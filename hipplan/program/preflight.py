@@ -56,8 +56,7 @@ def of_host(plan: LoadedPlan) -> list[OfHost]:
     """The figures of the host that the rules need for this plan."""
     objects = plan.objects
     specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
-    lines = {id(buffer.spec): buffer.spec for buffer in objects.buffers.values()}  # `count` makes thousands of one
-    specs += [spec for spec in lines.values() if spec.on_host]
+    specs += [line.first.spec for line in objects.buffers.lines if line.first.spec.on_host]
     on_host = [place for region in objects.regions.values() for place in region.places if is_host(place)]
     figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
     on_node = any(device != HOST for device in on_host)
@@ -185,21 +184,19 @@ class _Rules:
 
     def buffers(self) -> None:
         """HP305, HP309: what the machine lacks for a buffer."""
-        of_lines: dict[int, list[Lack]] = {}
-        for buffer in self.objects.buffers.values():
-            if (line := id(buffer.spec)) not in of_lines:
-                kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
-                of_lines[line] = [*kind.lacks(buffer.spec, self.machine, buffer.device, ordinal)]
-            for lack in of_lines[line]:
+        for buffer, names in self.objects.buffers.lines:
+            kind, ordinal = BUFFERS[buffer.spec.kind], self.devices[buffer.device]
+            lacks = [*kind.lacks(buffer.spec, self.machine, buffer.device, ordinal)]
+            for lack in lacks * len(names):
                 self.add(lack.code, lack.summary, *buffer.path, *lack.where, why=lack.why, hint=lack.hint)
 
     def prefetched(self) -> None:
         """HP259, a warning: managed memory that is prefetched to a device without room for it."""
         sizes: dict[str, int] = {}
         largest: dict[str, tuple[int, Path]] = {}
-        for buffer in self.objects.buffers.values():
+        for buffer, names in self.objects.buffers.lines:
             for to, size, where in buffer.spec.moves() if buffer.spec.has_lines else ():
-                sizes[to] = sizes.get(to, 0) + size
+                sizes[to] = sizes.get(to, 0) + size * len(names)
                 path = (*buffer.path, *where)
                 largest[to] = max(largest.get(to, (0, path)), (size, path), key=itemgetter(0))
         for name in sizes.keys() & self.devices.keys():
@@ -302,27 +299,24 @@ class _Rules:
         for name in self.lines:
             if (node := self.objects.allocations[name].spec.numa_node) is not None:
                 path = self.objects.allocations[name].path
-                self._node(name, node, *path, "device" if path[0] == "regions" else "numa_node")
-        anywhere: set[int] = set()
-        """Lines of the plan that leave the node open: thousands of buffers may be of one."""
-        for buffer in self.objects.buffers.values():
-            if not buffer.spec.on_host or id(buffer.spec) in anywhere:
+                self._node([name], node, *path, "device" if path[0] == "regions" else "numa_node")
+        for buffer, names in self.objects.buffers.lines:
+            if not buffer.spec.on_host:
                 continue
             spec, where = buffer.spec.pages()
             path = (*buffer.path, *where)
             near = self.device(buffer.device).numa_node
             if getattr(spec, "numa", None) is None:
                 if (node := getattr(spec, "numa_node", None)) is not None:
-                    self._node(buffer.name, node, *path, "numa_node")
-                else:
-                    anywhere.add(id(buffer.spec))
+                    self._node(names, node, *path, "numa_node")
             elif near is not None:
-                self._node(buffer.name, near, *path, "numa", whose=f" (that of {buffer.device})")
+                self._node(names, near, *path, "numa", whose=f" (that of {buffer.device})")
             else:
-                summary = f"the NUMA node of {buffer.device} is unknown, so '{buffer.name}' may be on any node"
                 why = f"{self.machine.name} has no numa_node for it; a virtual machine may have none"
                 span = self.plan.span(*path, "numa")
-                self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
+                for name in names:
+                    summary = f"the NUMA node of {buffer.device} is unknown, so '{name}' may be on any node"
+                    self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
 
     def atomics(self) -> None:
         """HP261, a warning: regions on the host, which kernels of AMD GPUs may change with atomics."""
@@ -335,12 +329,14 @@ class _Rules:
                 span = self.plan.span(*region.path)
                 self.findings.add(Diagnostic("HP261", summary, span, why=why, severity="warning"))
 
-    def _node(self, name: str, node: int, *path: object, whose: str = "") -> None:
+    def _node(self, names: Sequence[str], node: int, *path: object, whose: str = "") -> None:
         nodes = [known.node for known in self.machine.numa_nodes]
         if nodes and node not in nodes:
             there = f"node{'s' if len(nodes) > 1 else ''} {' and '.join(map(str, nodes))}"
-            summary = f"'{name}' cannot be on NUMA node {node}{whose}: {self.machine.name} has {there}"
-            self.add("HP316", summary, *path, hint=f"use {there}, or leave the node to the kernel")
+            hint = f"use {there}, or leave the node to the kernel"
+            for name in names:
+                summary = f"'{name}' cannot be on NUMA node {node}{whose}: {self.machine.name} has {there}"
+                self.add("HP316", summary, *path, hint=hint)
 
     def releases(self) -> None:
         """HP309: features that this HIP release, or CUDA, does not have."""

@@ -51,13 +51,13 @@ def _(piece: Piece) -> str:
 @text_of.register
 def _(program: Program) -> str:
     steps = from_nothing(program).all_steps
-    resources = [*program.resources]
+    by_kind = summary.resources_by_kind(program)
     heading = f"{program.name} on {program.machine}: {len(steps)} steps, nothing done"
-    rows = len(steps) + len(resources)
+    rows = len(steps) + summary.how_many(by_kind)
     if rows <= summary.ROWS_MAX:
-        tables = [render.steps_table(enumerate(steps, 1)), render.resources_table(resources)]
+        tables = [render.steps_table(enumerate(steps, 1)), render.resources_table(program.resources)]
     else:
-        tables = [summary.steps_summary(steps), summary.resources_summary(resources)]
+        tables = [summary.steps_summary(steps), summary.resources_summary(by_kind)]
     return _text(heading, *tables, render.totals(program), note(lowered(program)))
 
 

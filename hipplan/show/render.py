@@ -19,8 +19,10 @@ from hipplan.program.difference import from_nothing
 from hipplan.program.on_host import bytes_on_host
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
+from hipplan.program.runs import alike
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.render_json import visibility
+from hipplan.show.summary import resources_by_kind
 from hipplan.show.tables import console, fitted_table
 from hipplan.units import about_size, short_size
 
@@ -196,9 +198,10 @@ def devices_text(program: Program, *, here: bool) -> str:
 def totals(program: Program) -> str:
     """Memory by device and on the host, bytes of padding, and memory pinned for contents."""
     parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
-    copies = [f"{name} {about_size(size)}" for name, size in bytes_on_host(program.steps).items()]
+    copies = [f"{name} {about_size(size)}" for name, size in bytes_on_host(alike(program.steps)).items()]
     on_host = f"; host memory: {', '.join(copies)}" if copies else ""
-    waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
+    resources = resources_by_kind(program)
+    waste = sum(many * r.waste for r, many in resources if r.kind in ("allocation", "device", "region"))
     padding = f", {about_size(waste)} of it padding" if waste else ""
     pinned = sum(lanes_of(program).values())
     moving = f"; pinned to move bytes: {about_size(pinned)}" if pinned else ""

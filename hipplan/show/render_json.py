@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -101,20 +101,26 @@ def program_json(program: Program) -> dict[str, Any]:
         "bytes_by_device": program.bytes_by_device(),
         **_open_sizes(program),
         "steps": map(step_json, from_nothing(program).all_steps),
-        "resources": map(resource_json, program.resources),
+        "resources": map(resource_json, _resources(program)),
         "warnings": [warning.to_json() for warning in program.warnings],
     }
 
 
+def _resources(program: Program) -> Iterator[Resource]:
+    """The objects of a program, made when the first is asked for: a long text may end before."""
+    yield from program.resources
+
+
 def program_summary(program: Program) -> dict[str, Any]:
     """Returns program_json() with families in place of `steps` and `resources`. It does not grow with their number."""
-    steps, objects = from_nothing(program).all_steps, summary.objects_of(program.resources)
+    steps, resources = from_nothing(program).all_steps, summary.resources_by_kind(program)
+    objects = summary.objects_of(resources)
     return {
         "format_version": FORMAT_VERSION,
         **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
         **(_cut(opened, "open_sizes") if (opened := _open_sizes(program)) else {}),
-        "summed_up": {"steps": len(steps), "resources": len(program.resources)},
+        "summed_up": {"steps": len(steps), "resources": summary.how_many(resources)},
         "steps_summary": _with_names_cut(summary.calls_of(steps)),
         "resources_summary": [_cut(asdict(rows), "devices") for rows in objects[: summary.ROWS_MAX]],
         "resources_summary_left_out": max(0, len(objects) - summary.ROWS_MAX),

@@ -6,15 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeVar
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from hipplan.plain import counted
+from hipplan.program.count_runs import CountRun, count_runs
 from hipplan.program.listing import Line
 from hipplan.program.program import Program
 from hipplan.program.resources import RANGES, Resource
+from hipplan.program.runs import alike, in_parts
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.tables import fitted_table
 from hipplan.units import about_size, format_size, short_size
@@ -89,22 +92,46 @@ class ChangesLine:
     """Families of names."""
 
 
-def calls_of(steps: Iterable[Step]) -> list[Calls]:
+AlikeResources = Sequence[tuple[Resource, int]]
+"""(resource, how many are like it) of all objects of a program."""
+
+
+def resources_by_kind(program: Program) -> AlikeResources:
+    """The objects of a program. Of those of a run of `count:` there is the first, others stand for themselves."""
+    counted_runs = count_runs(program.steps).values()
+    if not counted_runs:
+        return [*zip(program.resources, repeat(1))]
+    counts = {run.kind.name: len(run) for run in counted_runs}
+    few = in_parts(program.steps, lambda part: part, lambda run: (run.kind,) if isinstance(run, CountRun) else run)
+    return [(resource, counts.get(resource.name, 1)) for resource in program.of_steps(few)]
+
+
+def how_many(resources: AlikeResources) -> int:
+    """The number of objects."""
+    return sum(many for _, many in resources)
+
+
+def calls_of(steps: Sequence[Step]) -> list[Calls]:
     """Counts the steps of each call, by first appearance."""
-    groups = _grouped(steps, lambda step: (step.call,))
-    return [Calls(call, len(alike), _families([step.name for step in alike])) for (call,), alike in groups]
+    groups = _grouped(alike(steps), lambda row: (row[0].call,))
+    return [
+        Calls(call, sum(many for _, many in rows), _families([(step.name, many) for step, many in rows]))
+        for (call,), rows in groups
+    ]
 
 
-def steps_summary(steps: Iterable[Step]) -> str:
+def steps_summary(steps: Sequence[Step]) -> str:
     """A line for each driver call."""
     rows = [(str(calls.steps), calls.call, _first_few(calls.names)) for calls in calls_of(steps)]
     return fitted_table((">steps", "call", "names"), rows)
 
 
-def objects_of(resources: Sequence[Resource]) -> list[ObjectsLine]:
+def objects_of(resources: AlikeResources) -> list[ObjectsLine]:
     """Each region and reservation with its contents, and the families of other objects, by first appearance. Where
     there are more than ROWS_MAX, families of regions and reservations, too."""
-    inside = Counter((resource.kind, resource.inside) for resource in resources)
+    inside: Counter[tuple[str, str]] = Counter()
+    for resource, many in resources:
+        inside[resource.kind, resource.inside] += many
     shown = _outer(resources)
     rows = [
         *_summed(shown, inside, lambda resource: resource.name if resource.kind in RANGES else _family(resource.name))
@@ -112,7 +139,7 @@ def objects_of(resources: Sequence[Resource]) -> list[ObjectsLine]:
     return rows if len(rows) <= ROWS_MAX else [*_summed(shown, inside, lambda resource: _family(resource.name))]
 
 
-def resources_summary(resources: Sequence[Resource]) -> str:
+def resources_summary(resources: AlikeResources) -> str:
     """A line for each of objects_of()."""
     rows: list[tuple[str, ...]] = [
         (
@@ -136,33 +163,32 @@ def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
     """A few resources for a screen: of very many only those that are in no other."""
     if len(resources) <= ROWS_MAX:
         return resources
-    return _outer(resources)[:ROWS_MAX]
+    return [resource for resource, _ in _outer([*zip(resources, repeat(1))])][:ROWS_MAX]
 
 
-def _outer(resources: Iterable[Resource]) -> list[Resource]:
+def _outer(resources: AlikeResources) -> AlikeResources:
     """The resources that are in no other."""
-    resources = [*resources]
-    chunks = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
-    return [resource for resource in resources if not resource.inside and resource.name not in chunks]
+    chunks = {resource.memory for resource, _ in resources if resource.kind == "mapping" and "#" in resource.memory}
+    return [row for row in resources if not row[0].inside and row[0].name not in chunks]
 
 
 def _summed(
-    shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
+    shown: AlikeResources, inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
 ) -> Iterator[ObjectsLine]:
     """The objects of each kind and name."""
-    for (kind, name), alike in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
-        holders = dict.fromkeys(who for resource in alike for who in resource.devices or ("",))
+    for (kind, name), rows in _grouped(shown, lambda row: (row[0].kind, name_of(row[0]))):
+        holders = dict.fromkeys(who for resource, _ in rows for who in resource.devices or ("",))
         counts = {
-            what: sum(inside.get((what, resource.name), 0) for resource in alike) for what in ("tensor", "mapping")
+            what: sum(inside.get((what, resource.name), 0) for resource, _ in rows) for what in ("tensor", "mapping")
         }
         yield ObjectsLine(
-            alike[0].name if len(alike) == 1 else name,
+            rows[0][0].name if how_many(rows) == 1 else name,
             kind,
             [*holders],
-            len(alike),
+            how_many(rows),
             {what: count for what, count in counts.items() if count},
-            sum(resource.asked for resource in alike),
-            sum(resource.size for resource in alike),
+            sum(many * resource.asked for resource, many in rows),
+            sum(many * resource.size for resource, many in rows),
         )
 
 
@@ -174,11 +200,11 @@ def changes_of(lines: Iterable[Line]) -> list[ChangesLine]:
             sign,
             kind,
             loses,
-            len(alike),
-            sum(line.loss.bytes for line in alike if line.loss),
-            _families([line.name for line in alike]),
+            len(some),
+            sum(line.loss.bytes for line in some if line.loss),
+            _families([(line.name, 1) for line in some]),
         )
-        for (sign, kind, loses), alike in groups
+        for (sign, kind, loses), some in groups
     ]
 
 
@@ -232,12 +258,13 @@ def _family(name: str) -> str:
     return _NUMBERS.sub("*", name)
 
 
-def _families(names: Iterable[str]) -> list[str]:
-    """The families of names; the name itself where a family has only one."""
+def _families(names: Iterable[tuple[str, int]]) -> list[str]:
+    """The families of names; the name itself where a family has only one. names: each with how many are like it."""
     families: dict[str, set[str]] = {}
-    for name in names:
+    for name, many in names:
         whole = name.partition("#")[0].partition("[")[0]
-        families.setdefault(_family(whole), set()).add(whole)
+        of_family = families.setdefault(_family(whole), set())
+        of_family |= {whole, ""} if many > 1 and whole == name else {whole}
     return [min(names) if len(names) == 1 else family for family, names in families.items()]
 
 

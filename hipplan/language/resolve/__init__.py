@@ -11,6 +11,8 @@ from hipplan.errors import Diagnostic
 from hipplan.language.budget import Budget
 from hipplan.language.model.plan import Plan
 from hipplan.language.objects import (
+    BufferLine,
+    BuffersByName,
     Objects,
     ResolvedAllocation,
     ResolvedBuffer,
@@ -67,13 +69,13 @@ def resolve(
         for alike, path, spec in names.spread("reservations", plan.reservations)
         for name in alike
     }
-    buffers = {
-        name: ResolvedBuffer(name, spec, devices.device(spec.device, (*path, "device")), path)
+    buffers = BuffersByName(
+        BufferLine(ResolvedBuffer(alike[0], spec, devices.device(spec.device, (*path, "device")), path), alike)
         for alike, path, spec in names.spread("buffers", plan.buffers)
-        for name in alike
-    }
-    for buffer in {buffer.path: buffer for buffer in buffers.values()}.values():  # one for all that `count` makes
-        check_buffer(buffer, names, devices, streams)
+        if alike
+    )
+    for line in buffers.lines:
+        check_buffer(line.first, names, devices, streams)
     check_bindings(buffers, names)
     all_regions = {
         name: resolve_region(name, spec, path, names, devices)

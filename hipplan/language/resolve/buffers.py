@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from hipplan.kinds.plan import ByteRange
-from hipplan.language.objects import Path, ResolvedBuffer, ResolvedStream
+from hipplan.language.objects import BuffersByName, Path, ResolvedBuffer, ResolvedStream
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names
 from hipplan.units import full_size
@@ -26,12 +27,13 @@ def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams
             names.missing("HP203", "streams", stream, path, lambda: streams)
 
 
-def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
+def check_bindings(buffers: BuffersByName, names: Names) -> None:
     """HP107: the caller's memory is registered once."""
     taken: dict[str, str] = {}
-    for buffer in buffers.values():
-        bound = buffer.spec.bound() if buffer.spec.on_host else ""
-        first = taken.setdefault(bound, buffer.name) if bound else buffer.name
+    bound_lines = (line for line in buffers.lines if line.first.spec.on_host and line.first.spec.bound())
+    for buffer in chain.from_iterable(line.members() for line in bound_lines):
+        bound = buffer.spec.bound()
+        first = taken.setdefault(bound, buffer.name)
         if first != buffer.name:
             summary = f"'{first}' and '{buffer.name}' both register the memory bound to '{bound}'"
             why = "memory can be registered only once"

@@ -19,7 +19,7 @@ _HAVE_BYTES = ("buffers", "regions", "reservations")
 
 def resolve_contents(
     plan: Plan,
-    buffers: dict[str, ResolvedBuffer],
+    buffers: Mapping[str, ResolvedBuffer],
     regions: dict[str, ResolvedRegion],
     reservations: dict[str, ResolvedReservation],
     names: Names,

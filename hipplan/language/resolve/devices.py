@@ -11,6 +11,7 @@ from hipplan.language.host import HOST, is_host
 from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, PeerLink
 from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Path, ResolvedDevice, ResolvedPeer, bare_uuid
+from hipplan.language.counted import TakenNames
 from hipplan.language.resolve.names import Names, families
 
 ORDINAL_MAX = 1023
@@ -137,7 +138,7 @@ class Devices:
             for i in range(selector.count or 1)
         }
         free = 0
-        for alike, path, selector in self._names.spread("devices", selectors, {}):
+        for alike, path, selector in self._names.spread("devices", selectors, TakenNames()):
             for name in alike:
                 ordinal: int | None = None
                 if selector.ordinal is not None:

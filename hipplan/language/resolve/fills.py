@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hipplan.language.base import FILL
-from hipplan.language.objects import ResolvedBuffer, ResolvedRegion
+from hipplan.language.objects import BuffersByName, ResolvedRegion
 from hipplan.language.resolve.names import Names
 
 
-def check_fills(regions: Mapping[str, ResolvedRegion], buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
+def check_fills(regions: Mapping[str, ResolvedRegion], buffers: BuffersByName, names: Names) -> None:
     """HP107: two regions or buffers with `size: fill` on one device."""
     filling = [(name, region.devices, region.path) for name, region in regions.items() if region.spec.size == FILL]
-    for name, buffer in buffers.items():
-        if buffer.spec.size == FILL:
-            filling.append((name, (buffer.device,), buffer.path))
+    for line in buffers.lines:
+        if line.first.spec.size == FILL:
+            filling += [(name, (line.first.device,), line.first.path) for name in line.names]
     first: dict[str, str] = {}
     for name, devices, path in filling:
         taken = next((device for device in devices if first.setdefault(device, name) != name), None)

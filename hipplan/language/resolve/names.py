@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from hipplan.errors import Diagnostic, Span, Suggestions
 from hipplan.language.budget import Budget
+from hipplan.language.counted import Counted, TakenNames
 from hipplan.language.findings import Findings
 from hipplan.language.objects import Path
 
@@ -28,33 +29,35 @@ class Names:
         """(noun, name) of objects that other ranks make -> which rank."""
         self._broken = broken
         self._begins = tuple({section.partition("$(")[0] for section in broken if "$(" in section})
-        self._taken: dict[str, Path] = {}
+        self._taken: TakenNames[Path] = TakenNames()
         self._suggestions = Suggestions()
         self.nearest = self._suggestions.nearest
 
     def spread(
-        self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
-    ) -> Iterator[tuple[list[str], Path, T]]:
+        self, noun: str, things: Mapping[str, T], taken: TakenNames[Path] | None = None
+    ) -> Iterator[tuple[Sequence[str], Path, T]]:
         """Each object with its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
         taken = self._taken if taken is None else taken
         for written, entry in things.items():
             path = (noun, written)
             count = getattr(entry, "count", None)
-            names = [written]
+            names: Sequence[str] = [written]
             if count is not None:
                 self.ask("objects", count, f"'{written}'", (*path, "count"))
-                names = [f"{written}.{i}" for i in range(count)]
-            if not taken.keys().isdisjoint(names):
-                for name in filter(taken.__contains__, names):
-                    self._twice(name, taken[name], path)
-                names = [name for name in names if name not in taken]
-            taken.update(dict.fromkeys(names, path))
+                names = Counted(written, count)
+            if twice := taken.taken(names):
+                for name, first in twice.items():
+                    self._twice(name, first, path)
+                names = [name for name in names if name not in twice]
+            taken.add(names, path)
             yield names, path, entry
 
     def take(self, name: str, path: Path) -> None:
         """Register a name; reports a duplicate."""
-        if self._taken.setdefault(name, path) is not path:
-            self._twice(name, self._taken[name], path)
+        if (first := self._taken.get(name)) is not None:
+            self._twice(name, first, path)
+        else:
+            self._taken.add([name], path)
 
     def ask(self, kind: str, count: int, who: str, path: Path) -> None:
         """Count objects that are about to be made. Raises PlanError if there are too many."""

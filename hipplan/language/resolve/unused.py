@@ -38,7 +38,8 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
         if name not in mapped and allocation.spec.shareable == "none":
             why = "an allocation has no address until a reservation maps it"
             warn("HP251", f"nothing maps '{name}'", allocation.path, why, "map it, or remove it")
-    reached = {b.device for b in objects.buffers.values() if b.spec.for_peers}
+    buffers = [line.first for line in objects.buffers.lines]
+    reached = {b.device for b in buffers if b.spec.for_peers}
     for link in objects.peers if plan.peers != "all" else ():  # `all` is often only a precaution
         if link.peer not in reached:
             why = "peer links are for buffers of kind device; mappings use access"
@@ -63,7 +64,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             why = "no device can write sealed memory: its bytes stay undefined"
             summary = f"'{range_.name}' is sealed, but has no contents"
             warn("HP257", summary, (*range_.path, "seal"), why, "add contents for it, or remove seal")
-    for buffer in objects.buffers.values():
+    for buffer in buffers:
         for note in buffer.spec.notes(buffer.name) if buffer.spec.has_lines and buffer.path not in reported else ():
             warn(note.code, note.summary, (*buffer.path, *note.where), note.why, note.hint)
 

@@ -1,0 +1,71 @@
+"""The names of what `count` makes: kv.0, kv.1 and so on, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar, overload
+
+Value = TypeVar("Value")
+
+
+class Counted(Sequence[str]):
+    """The names that one line makes."""
+
+    def __init__(self, of: str, count: int) -> None:
+        """of: the name before the numbers."""
+        self.of = of
+        self._numbers = range(count)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([f"{self.of}.{number}" for number in self._numbers])
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        numbers = self._numbers[index]
+        return f"{self.of}.{numbers}" if isinstance(numbers, int) else [f"{self.of}.{number}" for number in numbers]
+
+    def __contains__(self, name: object) -> bool:
+        of, _, number = str(name).rpartition(".")
+        return of == self.of and _is_number(number) and int(number) in self._numbers
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number as `count` writes it."""
+    return text.isdecimal() and text.isascii() and (text == "0" or text[0] != "0")
+
+
+class TakenNames(Generic[Value]):
+    """The names of a namespace, each with a value. It has no more than one entry for what `count` makes."""
+
+    def __init__(self) -> None:
+        self._single: dict[str, Value] = {}
+        self._numbered: set[str] = set()
+        """The names before the last dot of single ones."""
+        self._counted: dict[str, tuple[Counted, Value]] = {}
+
+    def get(self, name: str) -> Value | None:
+        """The value of a name; None if it is free."""
+        if name in self._single:
+            return self._single[name]
+        names, value = self._counted.get(name.rpartition(".")[0], ((), None))
+        return value if name in names else None
+
+    def taken(self, names: Sequence[str]) -> Mapping[str, Value]:
+        """Those of these names that are taken."""
+        if isinstance(names, Counted) and names.of not in self._counted and names.of not in self._numbered:
+            return {}
+        return {name: value for name in names if (value := self.get(name)) is not None}
+
+    def add(self, names: Sequence[str], value: Value) -> None:
+        """Takes names that are free."""
+        if isinstance(names, Counted):
+            self._counted[names.of] = names, value
+            return
+        self._single.update(dict.fromkeys(names, value))
+        self._numbered.update(name.rpartition(".")[0] for name in names)
