@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar, overload
 
 Value = TypeVar("Value")
+
+_DIGITS_MAX = 18
+"""A number with more is no `count`'s."""
 
 
 class Counted(Sequence[str]):
@@ -37,7 +40,7 @@ class Counted(Sequence[str]):
 
 def _is_number(text: str) -> bool:
     """Whether a text is a number as `count` writes it."""
-    return text.isdecimal() and text.isascii() and (text == "0" or text[0] != "0")
+    return text.isdecimal() and text.isascii() and (text == "0" or text[0] != "0") and len(text) <= _DIGITS_MAX
 
 
 class TakenNames(Generic[Value]):
@@ -57,7 +60,7 @@ class TakenNames(Generic[Value]):
         return value if name in names else None
 
     def taken(self, names: Sequence[str]) -> Mapping[str, Value]:
-        """Those of these names that are taken."""
+        """Returns those of these names that are taken."""
         if isinstance(names, Counted) and names.of not in self._counted and names.of not in self._numbered:
             return {}
         return {name: value for name in names if (value := self.get(name)) is not None}

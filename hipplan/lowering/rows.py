@@ -80,7 +80,7 @@ def _mapping_run(run: MappingRun, slots: Slots) -> Row:
 
 
 def _count_run(run: CountRun, slots: Slots) -> Row:
-    operation, name, slot, *fields = _ROWS[type(run.kind)](run.kind, slots, {}, None)
+    operation, _, slot, *fields = _ROWS[type(run.kind)](run.kind, slots, {}, None)
     return "create counted", run.of, slot, run.numbers.start, len(run.numbers), (operation, *fields)
 
 

@@ -19,7 +19,6 @@ from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Key
 from hipplan.program.touched import Touched, outer_name
 
-
 _IN_RUNS = frozenset({"allocation", "mapping", *BUFFERS})
 """The kinds of objects that may be made in a run."""
 

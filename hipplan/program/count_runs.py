@@ -54,7 +54,10 @@ class CountRun(Run):
         return CountRun(self.of, self.numbers[first:end], self.item(first))
 
     def outside(self, numbers: range) -> Iterator[Sequence[Step]]:
-        """The steps of its objects with other numbers, in parts. numbers: some of its own."""
+        """The steps of its objects with other numbers, in parts. numbers: some of its own, or all of others."""
+        if not numbers or numbers.start not in self.numbers:
+            yield self
+            return
         low, high = numbers.start - self.numbers.start, numbers.stop - self.numbers.start
         for first, end in ((0, low), (high, len(self))):
             yield self.between(first, end) if are_many(end - first) else self[first:end]

@@ -15,7 +15,6 @@ from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step
 from hipplan.program.upward import upward
 
-
 _Of: TypeAlias = tuple[str, bool]
 """(region or name of a line with `count:`, whether it is such a line) of a run."""
 

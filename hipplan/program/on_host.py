@@ -51,8 +51,8 @@ def lacking(machine: Machine, node: int | None) -> str:
 
 
 def bytes_on_host(some_steps: Iterable[tuple[Step, int]]) -> dict[str, int]:
-    """Bytes of allocations on the host, by its name in a plan: host, or host.N on NUMA node N. some_steps: each with how
-    many are like it."""
+    """Bytes of allocations on the host, by its name in a plan: host, or host.N on NUMA node N. some_steps: each with
+    how many are like it."""
     taken: dict[str, int] = {}
     for step, many in some_steps:
         if isinstance(step, CreateAllocation) and step.location != "device":

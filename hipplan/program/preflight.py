@@ -8,7 +8,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
-from hipplan.kinds.live import Buffer, Lack
+from hipplan.kinds.live import Buffer
 from hipplan.kinds.lives import BUFFERS
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host

@@ -22,6 +22,7 @@ from hipplan.program.regions import mapping_of, memory_of
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step, named
 
+
 class AlikeSteps(OnDemand[Step]):
     """Steps of which there are a few kinds."""
 

@@ -227,8 +227,7 @@ def _without(
     stay: Parts[steps.Step] = Parts()
     for segment in segments(program.steps):
         if isinstance(segment, CountRun):
-            numbers = counted.get(segment.of, range(0))
-            for part in segment.outside(numbers) if numbers.start in segment.numbers else (segment,):
+            for part in segment.outside(counted.get(segment.of, range(0))):
                 stay.extend(part)
         elif not isinstance(segment, ChunkRun):
             stay.extend([step for step in segment if outer_name(step.name) not in names])

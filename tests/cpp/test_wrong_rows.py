@@ -339,6 +339,31 @@ def test_mappings_that_go_as_a_run_that_cannot_be_are_refused(columns: Any, why:
         _core.Rows([("unmap chunks", columns)])
 
 
+COUNT_RUN: row.Row = ("create counted", "s", 0, 5, 3, ("create device buffer", 0, MIB))
+"""Slot, first number, count; the operation of each row and its fields behind the slot."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({2: -1}, "a run has slots"),
+        ({3: 2**64 - 2}, "a run has a number that is too large"),
+        ({4: 2**63}, "more than memory can hold"),
+        ({5: ("create stream", 0)}, "makes none"),
+        ({5: ("create device buffer", 0)}, "a row ends too early"),
+        ({5: ("create device buffer", 0, MIB, 1)}, "a row is too long"),
+        ({5: "create device buffer"}, "a row is a tuple"),
+    ],
+)
+def test_a_run_of_buffers_that_cannot_be_is_refused(wrong: dict[int, Any], why: str) -> None:
+    assert len(_core.Rows([COUNT_RUN])) == 3
+    (place, value), = wrong.items()  # fmt: skip
+    with pytest.raises(ValueError, match=why):
+        _core.Rows([with_field(COUNT_RUN, place, value)])
+    with pytest.raises(ValueError, match="a row is too long"):
+        _core.Rows([(*COUNT_RUN, 1)])
+
+
 def test_runs_that_are_too_many_together_are_refused_before_anything_is_reserved() -> None:
     run = with_field(MAPPING_RUN, 4, 2**61)
     with pytest.raises(ValueError, match="the rows are more than memory can hold"):

@@ -102,7 +102,7 @@ def test_an_apply_makes_no_calls_for_a_chunk(make: Any, sim: Simulator) -> None:
 @pytest.mark.parametrize(
     ("buffer", "most"),
     [
-        ({"kind": "pinned", "size": "4KiB"}, 6),
+        ({"kind": "pinned", "size": "4KiB"}, 0),
         ({"kind": "managed", "size": "64KiB", "advice": [{"advise": "read_mostly"}]}, 15),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_buffer_of_a_count_costs_few_calls(buffer: dict[str, Any], most: int, 
     for count in (100, 100, 1100):  # the first one also pays for what is imported
         document = {"hipplan": 1, "devices": {"gpu": {}}, "buffers": {"b": {**buffer, "count": count}}}
         costs.append(calls_of(lambda document=document: compile_plan(hipplan.load(document), "mi300x-8")).python)
-    assert costs[2] - costs[1] <= 1000 * most
+    assert costs[2] - costs[1] <= 1000 * most + CALLS_OF_CHUNKS_MAX
 
 
 def test_a_region_that_has_slept_does_not_make_others_dearer(sim: Simulator) -> None:

@@ -18,6 +18,7 @@ import pytest
 import hipplan
 from hipplan.layout.undo import wait_until_freed
 from hipplan.program import on_demand
+from hipplan.program.on_demand import LEAST
 from hipplan.program.runs import runs
 from tests.conftest import WHOLE, Simulator
 from tests.faults.harness import as_release, same_calls_each_time
@@ -134,6 +135,8 @@ class Player:
         self.lines: list[str] = []
         self.runs = 0
         """The number of runs of the first program."""
+        self.calls: dict[str, int] = {}
+        """Driver calls of each act, by its title."""
 
     def play(self) -> list[str]:
         release = self.draw.choice([*RELEASES])
@@ -151,6 +154,29 @@ class Player:
                         self.look_at(layout)
                     self.done("close", layout.close)
             self.sim.free_everything()  # what calls that failed in an undo have left
+        return self.told(record)
+
+    def play_update(self, first: Plan, second: Plan, release: str, fails: tuple[int, int]) -> list[str]:
+        """An apply, an update and a close. fails: the number of the call that fails in the apply, and in the update; 0:
+        none."""
+        record = self.folder / "record"
+        record.unlink(missing_ok=True)
+        self.lines, (in_apply, in_update) = [], (f"*@{n}=hipErrorOutOfMemory" if n else "" for n in fails)
+        with same_calls_each_time(), as_release(self.sim, RELEASES[release], *QUIRKS[release].split()):
+            made = partial(hipplan.apply, first, runtime="sim", answer=False, record=record)
+            layout = self.observed("apply", made, in_apply)
+            if layout is not None:
+                with layout:
+                    self.runs = len([*runs(layout.program.steps)])
+                    self.look_at(layout)
+                    self.observed("update", lambda: layout.update(second, lose="*"), in_update)
+                    self.look_at(layout)
+                    self.observed("close", layout.close)
+            self.sim.free_everything()
+        return self.told(record)
+
+    def told(self, record: Path) -> list[str]:
+        """All lines, with those of the record, without what differs each time."""
         events = map(json.loads, record.read_text().splitlines() if record.exists() else ())
         self.lines += [str({key: value for key, value in event.items() if key not in OWN}) for event in events]
         return [ADDRESS.sub("ADDRESS", line.replace(str(self.folder), "FOLDER")) for line in self.lines]
@@ -158,7 +184,10 @@ class Player:
     def done(self, title: str, chosen: Callable[[], Any]) -> Any:
         """The result of an act, during which a call may fail; None after an error."""
         fails = self.draw.random() < 0.2 and not title.startswith(("apply", "sleep", "wake"))
-        faults = f"*@{self.draw.randrange(1, 400)}=hipErrorOutOfMemory" if fails else ""
+        return self.observed(title, chosen, f"*@{self.draw.randrange(1, 400)}=hipErrorOutOfMemory" if fails else "")
+
+    def observed(self, title: str, chosen: Callable[[], Any], faults: str = "") -> Any:
+        """The result of an act with these faults; None after an error."""
         trace, made = self.folder / "trace", None
         trace.unlink(missing_ok=True)
         gc.collect()
@@ -176,6 +205,7 @@ class Player:
         calls = [*map(json.loads, trace.read_text().splitlines())] if trace.exists() else []
         self.lines += [str((c["call"], c["args"], c["result"])) for c in calls if c["call"] not in THREADED]
         self.lines.append(str(sorted(Counter(call["call"] for call in calls).items())))
+        self.calls[title] = len(calls)
         return made
 
     def look_at(self, layout: hipplan.Layout) -> None:
@@ -196,3 +226,59 @@ def test_runs_and_what_is_written_out_make_one_layout(
     written = Player(seed, tmp_path / "written out", sim)
     assert written.play() == lines
     assert short.runs > written.runs == 0
+
+
+KINDS: dict[str, Plan] = {
+    "device": {"kind": "device", "device": "gpu.1", "size": "4KiB"},
+    "pinned": {"kind": "pinned", "size": "4KiB"},
+    "coherent": {"kind": "coherent", "device": "gpu.0", "size": "4KiB"},
+    "registered": {"kind": "registered", "anonymous": {"size": "4KiB"}},
+    "managed": {"kind": "managed", "size": "4KiB"},
+}
+DEVICE, PINNED = KINDS["device"], KINDS["pinned"]
+
+
+def counted(count: int, kind: str = "device", **more: Any) -> Plan:
+    return {**KINDS[kind], **more, "count": count}
+
+
+CHANGES: dict[str, tuple[Plan, Plan]] = {
+    **{f"more of {kind}": ({"s": counted(40, kind)}, {"s": counted(43, kind)}) for kind in KINDS},
+    **{f"fewer of {kind}": ({"s": counted(40, kind)}, {"s": counted(33, kind)}) for kind in KINDS},
+    "many more": ({"s": counted(40)}, {"s": counted(80)}),
+    "few are left": ({"s": counted(40)}, {"s": counted(5)}),
+    "few become many": ({"s": counted(5)}, {"s": counted(40)}),
+    "another size": ({"s": counted(40)}, {"s": counted(40, size="8KiB")}),
+    "another kind": ({"s": counted(40)}, {"s": counted(41, "pinned")}),
+    "another name": ({"s": counted(40)}, {"t": counted(40)}),
+    "nothing else": ({"s": counted(40), "b": DEVICE}, {"s": counted(40)}),
+    "two lines": (
+        {"s": counted(40), "t": counted(35, "pinned")},
+        {"t": counted(36, "pinned"), "b": DEVICE, "s": counted(39)},
+    ),
+    "alone": ({"s.7": DEVICE, "s.41": PINNED}, {"s": counted(40), "s.41": PINNED}),
+}
+"""What changes -> the buffers before and after."""
+
+
+@pytest.mark.parametrize("which", CHANGES)
+def test_counts_in_runs_and_written_out_make_one_layout(
+    which: str, tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call fails."""
+    monkeypatch.setattr(on_demand, "LEAST", LEAST)
+    beside = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"kv": {"size": 40 * CHUNK, "chunk": CHUNK}}}
+    first, second = ({**beside, "buffers": buffers} for buffers in CHANGES[which])
+    number = [*CHANGES].index(which)
+    release = [*RELEASES][number % len(RELEASES)]
+    players = [Player(0, tmp_path / name, sim) for name in ("runs", "written out")]
+    no_fault = players[0].play_update(first, second, release, (0, 0))
+    calls = players[0].calls
+    step = 1 if WHOLE else 41
+    fails = [(0, 0), *((n, 0) for n in range(1 + number % step, calls["apply"] + 1, step)),
+             *((0, n) for n in range(1 + number % step, calls["update"] + 1, step))]  # fmt: skip
+    in_runs = [players[0].play_update(first, second, release, some) for some in fails]
+    assert in_runs[0] == no_fault and players[0].runs > 2 - (which in ("few become many", "alone"))
+    monkeypatch.setattr(on_demand, "LEAST", NEVER)
+    assert [players[1].play_update(first, second, release, some) for some in fails] == in_runs
+    assert players[1].runs == 0

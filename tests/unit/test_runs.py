@@ -178,7 +178,7 @@ def test_steps_that_are_changed_to_what_they_are_stay_in_their_run() -> None:
     assert [*runs(program.with_steps({5: program.steps[5]}).steps)] == [*runs(program.steps)]
     changed = {5: program.steps[6], 50: program.steps[6]}
     memory, others, mapped = (run for _, run in runs(program.with_steps(changed).steps))
-    assert (memory.chunks, others.chunks, mapped.chunks) == (range(5, 49), range(50, 100), range(100))
+    assert (memory.numbers, others.numbers, mapped.numbers) == (range(5, 49), range(50, 100), range(100))
 
 
 @pytest.mark.parametrize("names", [["one device"], ["in turn"], [*REGIONS]])

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Literal
 
+from hipplan.language.counted import TakenNames
 from hipplan.language.host import HOST, is_host
 from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, PeerLink
 from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Path, ResolvedDevice, ResolvedPeer, bare_uuid
-from hipplan.language.counted import TakenNames
 from hipplan.language.resolve.names import Names, families
 
 ORDINAL_MAX = 1023
