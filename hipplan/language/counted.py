@@ -43,6 +43,10 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and text.isascii() and (text == "0" or text[0] != "0") and len(text) <= _DIGITS_MAX
 
 
+LineNames = list[str] | Counted
+"""The names that a line of the plan makes. To ask whether they are a list is faster than whether they are a Counted."""
+
+
 class TakenNames(Generic[Value]):
     """The names of a namespace, each with a value. It has no more than one entry for what `count` makes."""
 
@@ -59,16 +63,23 @@ class TakenNames(Generic[Value]):
         names, value = self._counted.get(name.rpartition(".")[0], ((), None))
         return value if name in names else None
 
-    def taken(self, names: Sequence[str]) -> Mapping[str, Value]:
+    def taken(self, names: LineNames) -> Mapping[str, Value]:
         """Returns those of these names that are taken."""
-        if isinstance(names, Counted) and names.of not in self._counted and names.of not in self._numbered:
-            return {}
-        return {name: value for name in names if (value := self.get(name)) is not None}
+        if not isinstance(names, list):
+            of = names.of
+            if of not in self._counted and of not in self._numbered:
+                return {}
+        twice: dict[str, Value] = {}
+        for name in names:
+            if (value := self.get(name)) is not None:
+                twice[name] = value
+        return twice
 
-    def add(self, names: Sequence[str], value: Value) -> None:
+    def add(self, names: LineNames, value: Value) -> None:
         """Takes names that are free."""
-        if isinstance(names, Counted):
+        if not isinstance(names, list):
             self._counted[names.of] = names, value
             return
-        self._single.update(dict.fromkeys(names, value))
-        self._numbered.update(name.rpartition(".")[0] for name in names)
+        for name in names:
+            self._single[name] = value
+            self._numbered.add(name.rpartition(".")[0])

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from hipplan.language.counted import Counted
+from hipplan.language.counted import LineNames
 from hipplan.language.host import HOST, is_host
 from hipplan.language.model import (
     OWNER,
@@ -122,7 +122,7 @@ class BufferLine(NamedTuple):
     """A line of the plan: a buffer, or those that `count` makes, which differ in their names."""
 
     first: ResolvedBuffer
-    names: Sequence[str]
+    names: LineNames
 
     def members(self) -> Iterator[ResolvedBuffer]:
         """All of them."""
@@ -134,9 +134,13 @@ class BuffersByName(Mapping[str, ResolvedBuffer]):
 
     def __init__(self, lines: Iterable[BufferLine] = ()) -> None:
         self.lines = tuple(lines)
-        self._by_name = {name: line.first for line in self.lines if not isinstance(line.names, Counted)
-                         for name in line.names}  # fmt: skip
-        self._counted = {line.names.of: line for line in self.lines if isinstance(line.names, Counted)}
+        self._by_name: dict[str, ResolvedBuffer] = {}
+        self._counted: dict[str, BufferLine] = {}
+        for line in self.lines:
+            if isinstance(line.names, list):
+                self._by_name.update(dict.fromkeys(line.names, line.first))
+            else:
+                self._counted[line.names.of] = line
 
     def __getitem__(self, name: str) -> ResolvedBuffer:
         if (first := self._by_name.get(name)) is not None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.making import Making
 from hipplan.kinds.stream.live import AwaitStream
-from hipplan.language.counted import Counted
 from hipplan.language.objects import BufferLine
 from hipplan.program import steps
 from hipplan.program.count_runs import CountRun
 from hipplan.program.on_demand import are_many
-from hipplan.program.series import Parts, Series
+from hipplan.program.series import Series
 
 
 class Buffers(Making):
@@ -24,13 +23,17 @@ class Buffers(Making):
 
     def all_steps(self, lines: Iterable[BufferLine]) -> Series[steps.Step]:
         """The steps of each buffer. Those of one line of the plan, which `count` makes, differ only in their name."""
-        made: Parts[steps.Step] = Parts()
+        single: list[steps.Step] = []
+        parts: list[Sequence[steps.Step]] = [single]
         for first, names in lines:
             of_first = [*BUFFERS[first.spec.kind].steps_of(first, self)]
-            if isinstance(names, Counted) and are_many(len(names)) and len(of_first) == 1:
-                made.extend(CountRun(names.of, range(len(names)), of_first[0]))
+            if not isinstance(names, list) and are_many(len(names)) and len(of_first) == 1:
+                single = []
+                parts += [CountRun(names.of, range(len(names)), of_first[0]), single]
             else:
-                makers = [*map(steps.named, of_first)] if len(names) > 1 else []
-                made.extend([*of_first, *(make(name) for name in names[1:] for make in makers)])
+                single += of_first
+                if len(names) > 1:
+                    makers = [*map(steps.named, of_first)]
+                    single += [make(name) for name in names[1:] for make in makers]
             self.alike.append((of_first[0], len(names)))
-        return made.series()
+        return Series.joined(parts)

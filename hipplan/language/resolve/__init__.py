@@ -69,11 +69,11 @@ def resolve(
         for alike, path, spec in names.spread("reservations", plan.reservations)
         for name in alike
     }
-    buffers = BuffersByName(
+    buffers = BuffersByName([
         BufferLine(ResolvedBuffer(alike[0], spec, devices.device(spec.device, (*path, "device")), path), alike)
         for alike, path, spec in names.spread("buffers", plan.buffers)
         if alike
-    )
+    ])  # fmt: skip
     for line in buffers.lines:
         check_buffer(line.first, names, devices, streams)
     check_bindings(buffers, names)

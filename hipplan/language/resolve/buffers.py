@@ -30,7 +30,7 @@ def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams
 def check_bindings(buffers: BuffersByName, names: Names) -> None:
     """HP107: the caller's memory is registered once."""
     taken: dict[str, str] = {}
-    bound_lines = (line for line in buffers.lines if line.first.spec.on_host and line.first.spec.bound())
+    bound_lines = [line for line in buffers.lines if line.first.spec.on_host and line.first.spec.bound()]
     for buffer in chain.from_iterable(line.members() for line in bound_lines):
         bound = buffer.spec.bound()
         first = taken.setdefault(bound, buffer.name)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hipplan.errors import Diagnostic, Span, Suggestions
 from hipplan.language.budget import Budget
-from hipplan.language.counted import Counted, TakenNames
+from hipplan.language.counted import Counted, LineNames, TakenNames
 from hipplan.language.findings import Findings
 from hipplan.language.objects import Path
 
@@ -35,13 +35,13 @@ class Names:
 
     def spread(
         self, noun: str, things: Mapping[str, T], taken: TakenNames[Path] | None = None
-    ) -> Iterator[tuple[Sequence[str], Path, T]]:
+    ) -> Iterator[tuple[LineNames, Path, T]]:
         """Each object with its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
         taken = self._taken if taken is None else taken
         for written, entry in things.items():
             path = (noun, written)
             count = getattr(entry, "count", None)
-            names: Sequence[str] = [written]
+            names: LineNames = [written]
             if count is not None:
                 self.ask("objects", count, f"'{written}'", (*path, "count"))
                 names = Counted(written, count)
