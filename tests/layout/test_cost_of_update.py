@@ -22,6 +22,7 @@ from hipplan.program.program import Program
 from tests.conftest import Simulator
 from tests.frozen import pairs
 from tests.frozen.stage import RELEASES
+from tests.layout.test_runs_or_written_out import CHANGES as COUNTED
 from tests.python_calls import CHUNK, calls_of
 
 CALLS_OF_BUFFER_MAX = 25
@@ -252,6 +253,12 @@ def test_it_is_so_for_a_region_that_a_layout_has_changed(act: str, to: str, what
         measured = layout.program.measured
         assert measured is not None
         is_found_by_comparing_everything(layout.program, compile_plan(second, measured))
+
+
+@pytest.mark.parametrize("which", COUNTED)
+def test_it_is_so_for_what_count_makes(which: str) -> None:
+    old, new = (compile_plan(plan({"buffers": buffers}, {}), "mi300x-8") for buffers in COUNTED[which])
+    assert is_found_by_comparing_everything(old, new) == is_found_by_comparing_everything(new, old)
 
 
 def test_a_range_that_a_lock_places_elsewhere_is_reserved_again() -> None:
