@@ -71,19 +71,14 @@ class Run(AlikeSteps):
 class ChunkRun(Run):
     """The steps of consecutive chunks of a region: for its memory, or for its mappings and the rights on them."""
 
-    __slots__ = ()
+    __slots__ = ("chunks", "region")
 
     of_memory: bool
 
-    @property
-    def region(self) -> str:
-        """The region."""
-        return self.of
-
-    @property
-    def chunks(self) -> range:
-        """The numbers of its chunks."""
-        return self.numbers
+    def __init__(self, region: str, chunks: range) -> None:
+        """chunks: their numbers."""
+        super().__init__(region, chunks)
+        self.region, self.chunks = region, chunks  # properties would cost a call for each chunk
 
     @abstractmethod
     def owner(self, chunk: int) -> int:
