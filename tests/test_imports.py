@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.conftest import ROOT
+
 READS_PLANS = frozenset({
     "yaml", "hipplan.language.source", "hipplan.language.expand", "hipplan.language.resolve", "hipplan.language.loader",
     "hipplan.language.model.translate", "hipplan.machines.profiles", "hipplan.program.compiler",
@@ -42,6 +44,29 @@ def test_the_first_apply_imports_nothing_that_only_other_calls_need() -> None:
     assert "hipplan.layout.layout" in modules and "hipplan.language.loader" in modules
     others = {"ctypes", "rich", "numpy", "asyncio", "concurrent.futures", "torch"}
     rooms = {f"hipplan.{room}" for room in ("show", "pictures", "holders", "ranks", "checkup", "experiment", "cli")}
+    assert modules & (others | rooms) == set()
+
+
+def test_an_apply_that_prints_to_a_file_imports_nothing_that_it_does_not_print_with() -> None:
+    """Nor pydantic's search for plugins, which is for the processes of users: no variable tells their children."""
+    line = ["apply", str(ROOT / "plans" / "quickstart.yaml"), "--once", "--runtime", "sim"]
+    script = f"""
+import os
+from hipplan.cli.main import run
+before = dict(os.environ)
+assert run({line!r}) == 0 and os.environ == before"""
+    modules = imported(script)
+
+    assert "hipplan.layout.run" in modules
+    others = {
+        "rich",
+        "importlib.metadata",
+        "email",
+        "difflib",
+        "hipplan.program.written",
+        "hipplan.language.model.translate",
+    }
+    rooms = {f"hipplan.{room}" for room in ("machines.provenance", "pictures", "holders", "ranks", "experiment")}
     assert modules & (others | rooms) == set()
 
 

@@ -150,7 +150,7 @@ def test_validate_loads_nothing_it_does_not_need(bare: dict[str, str]) -> None:
 
 
 def test_plugins_of_pydantic_are_found_again(bare: dict[str, str]) -> None:
-    script = "from hipplan.cli.start import without_plugins; without_plugins(); from pydantic.plugin import _loader; "
+    script = "from hipplan.start import without_plugins; without_plugins(); from pydantic.plugin import _loader; "
     script += (
         "import importlib.metadata as real; print(_loader.entry_points(group='x') == real.entry_points(group='x'))"
     )

@@ -137,12 +137,12 @@ def _prepared(
     ranks: LayoutRanks | None,
     agreement: Agreement | None,
 ) -> int:
+    plan = load_plan(source_of(given.file), given, None if agreement is None else agreement.rank)
+    not_over(written, *plan.files)
     from hipplan.layout.assembly import target
     from hipplan.layout.prepare import with_others
     from hipplan.layout.record import recording
 
-    plan = load_plan(source_of(given.file), given, None if agreement is None else agreement.rank)
-    not_over(written, *plan.files)
     with (
         recording(given.record, plan, locked=given.locked, anonymous=given.anonymous) as record,
         at_end(partial(_record_end, record, plan)),

@@ -14,6 +14,7 @@ from hipplan.cli.arguments import print_notice, show_warnings, source_of
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.cli.variables import load_plan
+from hipplan.start import without_plugins
 
 if TYPE_CHECKING:
     from hipplan.holders.filler import HolderConnection
@@ -22,6 +23,7 @@ _ABOUT = {"fill": "filling memory", "save": "saving memory", "restore": "restori
 
 
 def run(given: Namespace) -> int:
+    without_plugins()
     from hipplan.holders.filler import HolderConnection
     from hipplan.layout.undo import answer_interrupt
 

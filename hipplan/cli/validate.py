@@ -33,7 +33,6 @@ from hipplan.cli.arguments import (
     quiet_option,
 )
 from hipplan.cli.ranks import programs_of_ranks, ranks_option, read_again, together
-from hipplan.cli.start import without_plugins
 from hipplan.cli.variables import examine_plan, given_vars, plan_options
 from hipplan.errors import (
     DIAGNOSTICS_MAX,
@@ -47,6 +46,7 @@ from hipplan.errors import (
 )
 from hipplan.language.findings import in_order
 from hipplan.show.colours import show
+from hipplan.start import without_plugins
 
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked

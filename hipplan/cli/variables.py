@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, runtime_option
 from hipplan.errors import Diagnostic, PlanError, is_text
 from hipplan.language.findings import in_order
+from hipplan.start import without_plugins
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan, PlanSource
@@ -50,6 +51,7 @@ def examine_plan(
     source: PlanSource, given: Namespace, rank: Rank | None = None, which: str = ""
 ) -> tuple[LoadedPlan, list[Diagnostic]]:
     """Loads a plan as load_plan() does, and returns the errors too. Raises PlanError if nothing is left to check."""
+    without_plugins()
     from hipplan.language.loader import examine
     from hipplan.language.rank import Rank
 

@@ -14,6 +14,7 @@ from hipplan.experiment import descendants
 from hipplan.experiment.job import Job, Report
 from hipplan.experiment.provenance import note_failure
 from hipplan.files import strict_json
+from hipplan.start import without_plugins
 
 
 def main() -> None:
@@ -40,6 +41,8 @@ def main() -> None:
 
 def _work(job: Job, report: Report) -> int:
     """Imports what this job needs, since each repetition waits for it."""
+    if not job.inside:  # a function of the user may come with models and plugins of its own
+        without_plugins()
     if job.run:
         from hipplan.experiment import command
 

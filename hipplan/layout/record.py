@@ -24,9 +24,6 @@ from hipplan.errors import RecordError
 from hipplan.files import strict_json
 from hipplan.files.output import opened_in_place, opened_stream, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
-from hipplan.machines.provenance import collect
-from hipplan.machines.provenance.anonymous import without_names
-from hipplan.program import written
 from hipplan.program.program import Program
 from hipplan.program.steps import Step
 
@@ -53,6 +50,12 @@ class Recorder:
     ) -> None:
         """locked: the lock that the program follows. anonymous: without what names the host, its user, paths, serial
         numbers of devices, and the commit."""
+        # An apply without a record need not wait for these, and one that fails to import them has made nothing.
+        from hipplan.machines.provenance import collect
+        from hipplan.machines.provenance.anonymous import without_names
+        from hipplan.program.written import digest
+
+        self._collect, self._without_names, self._digest = collect, without_names, digest
         self.path = os.fspath(path)
         self._locked = locked
         self._anonymous = anonymous
@@ -91,14 +94,14 @@ class Recorder:
             machine=self._machine(machine),
             runtime={**runtime, "path": self._text(str(runtime["path"]))},
             steps=steps,
-            program=written.digest(program),
+            program=self._digest(program),
             lock=None if self._locked is None else hashlib.sha256(Path(self._locked).read_bytes()).hexdigest(),
-            provenance=collect(runtime, program.measured, anonymous=self._anonymous),
+            provenance=self._collect(runtime, program.measured, anonymous=self._anonymous),
         )
 
     def _text(self, text: str) -> str:
         """Anonymous: without the folders of paths, and names."""
-        return without_names(text) if self._anonymous else text
+        return self._without_names(text) if self._anonymous else text
 
     def _machine(self, machine: dict[str, Any] | None) -> dict[str, Any] | None:
         if machine is None or not self._anonymous:
@@ -119,7 +122,7 @@ class Recorder:
                 steps=0,
                 program=None,
                 lock=None,
-                provenance=collect(None, None, anonymous=self._anonymous),
+                provenance=self._collect(None, None, anonymous=self._anonymous),
             )
         self.failed(error)
         self.end()

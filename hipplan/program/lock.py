@@ -20,7 +20,6 @@ from hipplan.errors import Diagnostic, MachineError, PlanError, Span
 from hipplan.language.arch import has_arch
 from hipplan.language.base import PlanModel
 from hipplan.language.findings import in_order
-from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import Dumper
@@ -120,6 +119,8 @@ class Locked:
         try:
             self.lock = Lock.model_validate(self._source.data)
         except ValidationError as error:
+            from hipplan.language.model.translate import translate  # for errors alone
+
             problems += translate(error, Lock, self._source.data, self._source.span)
         if problems:
             raise PlanError(in_order(problems))

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from hipplan.errors import printable
 from hipplan.kinds.lives import lies
 from hipplan.plain import counted
@@ -23,10 +21,12 @@ from hipplan.program.runs import alike
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.render_json import visibility
 from hipplan.show.summary import resources_by_kind
-from hipplan.show.tables import console, fitted_table
+from hipplan.show.tables import console, fitted_table, is_plain
 from hipplan.units import about_size, short_size
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from hipplan.layout.layout import Layout
     from hipplan.layout.recorded import Record
     from hipplan.layout.views import Piece
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 def print_line(text: str, style: str = "") -> None:
     """Print a line on standard output."""
-    console().print(_line(text, style))
+    if is_plain(text):
+        print(text, flush=True)
+    else:
+        console().print(_line(text, style))
 
 
 def verified_text(answer: Mapping[str, Any]) -> str:
@@ -96,6 +99,8 @@ def record_parts(record: Record) -> Iterator[Text]:
 
 def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], first: int) -> Iterator[Text]:
     """The apply or one change: its steps, numbered from `first`, and the events after them."""
+    from rich.text import Text
+
     rows = [
         [str(cell) for cell in (n, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))]
         for n, event in enumerate(steps, first)
@@ -123,6 +128,8 @@ def _result(event: Mapping[str, Any]) -> str:
 
 def _line(text: str, style: str = "") -> Text:
     """A line of text from a record, which may contain control characters."""
+    from rich.text import Text
+
     return Text(printable(str(text)), style=style)
 
 
@@ -138,6 +145,8 @@ def difference_table(lines: Iterable[listing.Line]) -> Text:
 
 def coloured_signs(table: str) -> Text:
     """A table whose first column has the signs of a listing."""
+    from rich.text import Text
+
     text = Text(table)
     for sign, colour in {"+": "green", "~": "yellow", "-/+": "red", "-": "red"}.items():
         text.highlight_regex(rf"(?m)^{re.escape(sign)} ", colour)

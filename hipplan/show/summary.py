@@ -7,10 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TypeVar
-
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from typing import TYPE_CHECKING, TypeVar
 
 from hipplan.plain import counted
 from hipplan.program.count_runs import CountRun, count_runs
@@ -21,6 +18,9 @@ from hipplan.program.runs import alike, in_parts
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.tables import fitted_table
 from hipplan.units import about_size, format_size, short_size
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 ROWS_MAX = 60
 """More rows than these are grouped."""
@@ -39,6 +39,9 @@ def named(rows: Iterable[_Row], part: str, name_of: Callable[[_Row], str]) -> li
 
 def device_bars(program: Program) -> Table:
     """A bar for each device of known size: memory in use already, and memory of the plan."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
     bars = Table.grid(padding=(0, 2))
     there = program.measured.devices if program.measured else []
     for name, size in program.bytes_by_device().items():

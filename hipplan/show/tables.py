@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Literal
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Literal
 
 from hipplan.errors import printable
 from hipplan.show.colours import wanted
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _GAP = "  "
 _NAME, _NAMES = "name", "names"
@@ -22,19 +23,24 @@ _NARROW, _WIDE = 12, 200
 """No column is folded to less than _NARROW; without a width, no cell is padded to more than _WIDE."""
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
-        raise BrokenPipeError
-
-
 def console() -> Console:
     """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
-    width = None if sys.stdout.isatty() else 200
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
+            raise BrokenPipeError
+
+    width = None if sys.stdout.isatty() else _WIDE
     system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
-    return _Console(
-        width=width, color_system=system, highlight=False, markup=False, emoji=False
-    )  # names are not markup
+    return Output(width=width, color_system=system, highlight=False, markup=False, emoji=False)  # names are not markup
+
+
+def is_plain(line: str) -> bool:
+    """Whether standard output gets just this line from console(): it has no colours, and nothing is folded."""
+    fits = line.isascii() and line.isprintable() and len(line) <= _WIDE
+    return fits and not sys.stdout.isatty() and not wanted(sys.stdout)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
