@@ -59,9 +59,9 @@ class Reading(Protocol):
         ...
 
 
-def check_kind(name: str, kind: str, reading: Reading) -> Check:
+def check_kind(name: str, kind: str, address: int, reading: Reading) -> Check:
     """The kind of memory that the driver knows at an object's address."""
-    return Check(name, "kind", kind, reading.runtime.pointer_attributes(reading.address_of(name)).kind)
+    return Check(name, "kind", kind, reading.runtime.pointer_attributes(address).kind)
 
 
 def check_pages(name: str, node: int, reading: Reading) -> Iterator[Check]:
@@ -76,9 +76,8 @@ def check_pages(name: str, node: int, reading: Reading) -> Iterator[Check]:
         yield Check(name, "NUMA node", str(node), ", ".join(others) or str(node))
 
 
-def check_place(name: str, device: int, size: int, reading: Reading) -> Iterator[Check]:
+def check_place(name: str, device: int, size: int, address: int, reading: Reading) -> Iterator[Check]:
     """Checks memory of a device: the device and the range that the driver knows at its address."""
-    address = reading.address_of(name)
     have = reading.runtime.pointer_attributes(address)
     yield Check(name, "device", str(device), str(have.device))
     base, current_size = reading.runtime.address_range_of(address)

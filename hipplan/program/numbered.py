@@ -10,17 +10,17 @@ from hipplan.program.regions import NUMBER, numbers_in
 OF_MEMORY, OF_MAPPING, OF_COUNT = "#", "[", "."
 """The sign before the number of a chunk's memory, of its mapping, and of what `count:` makes."""
 
-Family: TypeAlias = tuple[str, str]
+Stem: TypeAlias = tuple[str, str]
 """(name, sign before the number) that alike objects have in common."""
 
-_COUNTED = re.compile(rf"(.+)\.{NUMBER}").fullmatch
+_is_number = re.compile(NUMBER).fullmatch
 
 
-def family_of(name: str) -> tuple[Family, int] | None:
-    """The family of a name, and its number there. None: it has no number, or stands for several."""
-    if (numbers := numbers_in(name)) is not None:
-        sign = OF_MEMORY if numbers.is_memory else OF_MAPPING
-        return ((numbers.of, sign), numbers.first) if numbers.last is None else None
-    if (match := _COUNTED(name)) is None:
+def stem_of(name: str) -> tuple[Stem, int] | None:
+    """The stem of a name, and its number there. None: it has no number, or stands for several."""
+    of, _, number = name.rpartition(OF_COUNT)
+    if of and _is_number(number) and OF_MEMORY not in of:  # kv#0..3 are chunks
+        return (of, OF_COUNT), int(number)
+    if (numbers := numbers_in(name)) is None or numbers.last is not None:
         return None
-    return (match[1], OF_COUNT), int(match[2])
+    return (numbers.of, OF_MEMORY if numbers.is_memory else OF_MAPPING), numbers.first

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from hipplan.errors import Span
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, Rights, SetAccess
-from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Family
+from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Stem
 from hipplan.program.on_demand import OnDemand, turned
 from hipplan.program.regions import mapping_of, memory_of
 from hipplan.program.series import Parts, Series, segments
@@ -39,7 +39,7 @@ class Run(AlikeSteps):
     __slots__ = ("numbers", "of")
 
     sign: str
-    """What stands between the name and the number, as in the families of family_of()."""
+    """What stands between the name and the number, as in the stems of stem_of()."""
 
     def __init__(self, of: str, numbers: range) -> None:
         """of: the name before the numbers."""
@@ -47,7 +47,7 @@ class Run(AlikeSteps):
         self.numbers = numbers
 
     @property
-    def family(self) -> Family:
+    def stem(self) -> Stem:
         """What the names of its objects have in common."""
         return self.of, self.sign
 

@@ -15,7 +15,7 @@ from hipplan.kinds.mapping.live import Rights
 from hipplan.program.by_name import ByName
 from hipplan.program.chunks import Chunks
 from hipplan.program.count_runs import CountRun
-from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Family, family_of
+from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Stem, stem_of
 from hipplan.program.on_demand import Repeated
 from hipplan.program.regions import memory_of
 from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run, plain, runs
@@ -109,20 +109,20 @@ class Reader:
 def require_fitting(some_steps: Sequence[Step], made: Container[str]) -> None:
     """Raises ValueError if runs do not fit together, KeyError if they lack something. made: the names of the objects
     that are made by steps in no run."""
-    by_family: dict[Family, list[Run]] = defaultdict(list)
+    by_stem: dict[Stem, list[Run]] = defaultdict(list)
     for _, run in runs(some_steps):
-        by_family[run.family].append(run)
-    for (of, sign), here in by_family.items():
+        by_stem[run.stem].append(run)
+    for (of, sign), here in by_stem.items():
         here.sort(key=attrgetter("numbers.start"))
         if any(before.numbers.stop > after.numbers.start for before, after in pairwise(here)):
             raise ValueError(f"two runs have the same number of {of}")
         for run in here if sign == OF_MAPPING else ():
-            _require_memory(run, by_family.get((of, OF_MEMORY), ()), made)
+            _require_memory(run, by_stem.get((of, OF_MEMORY), ()), made)
             if of not in made:
                 raise KeyError(of)
-    for step in plain(some_steps) if by_family else ():
-        family, number = (family_of(step.name) if step.makes else None) or (None, 0)
-        if family is not None and any(number in run.numbers for run in by_family.get(family, ())):
+    for step in plain(some_steps) if by_stem else ():
+        stem, number = (stem_of(step.name) if step.makes else None) or (None, 0)
+        if stem is not None and any(number in run.numbers for run in by_stem.get(stem, ())):
             raise ValueError(f"{step.name} is made twice")
 
 

@@ -20,7 +20,7 @@ from hipplan.machines.profiles import load_machine
 from hipplan.program import on_demand
 from hipplan.program.count_runs import CountRun, count_runs
 from hipplan.program.difference import difference
-from hipplan.program.numbered import OF_COUNT, family_of
+from hipplan.program.numbered import OF_COUNT, stem_of
 from hipplan.program.on_demand import LEAST
 from hipplan.program.program import Program
 from hipplan.program.runs import each_as
@@ -100,11 +100,11 @@ def test_a_part_of_a_run_is_a_run() -> None:
     assert [type(part) for part in moved.segments()] == [CountRun]
 
 
-def test_the_family_of_a_name() -> None:
-    assert family_of("s.7") == (("s", OF_COUNT), 7) == family_of("s.7")
-    assert family_of("s.3.0") == (("s.3", OF_COUNT), 0)
-    assert family_of("kv.2#5") == (("kv.2", "#"), 5) and family_of("kv[5]") == (("kv", "["), 5)
-    assert [family_of(name) for name in ("s", "s.x", ".7", "s.07", "kv#0..3")] == [None] * 5
+def test_the_stem_of_a_name() -> None:
+    assert stem_of("s.7") == (("s", OF_COUNT), 7) == stem_of("s.7")
+    assert stem_of("s.3.0") == (("s.3", OF_COUNT), 0)
+    assert stem_of("kv.2#5") == (("kv.2", "#"), 5) and stem_of("kv[5]") == (("kv", "["), 5)
+    assert [stem_of(name) for name in ("s", "s.x", ".7", "s.07", "kv#0..3")] == [None] * 5
 
 
 def wrong(run: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -39,8 +39,9 @@ class CreateCoherentBuffer(Buffer):
         yield cls(buffer.name, making.span(*buffer.path), making.devices[buffer.device], spec.size, spec.uncached)
 
     def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "device", reading)
-        yield from check_place(self.name, self.device, self.size, reading)
+        address = reading.address_of(self.name)
+        yield check_kind(self.name, "device", address, reading)
+        yield from check_place(self.name, self.device, self.size, address, reading)
 
     @staticmethod
     def lacks(spec: Any, machine: Machine, name: str, ordinal: int) -> Iterator[Lack]:

@@ -25,5 +25,6 @@ class CreateDeviceBuffer(Buffer):
         return f"{short_size(self.size)} on device {self.device}"
 
     def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "device", reading)
-        yield from check_place(self.name, self.device, self.size, reading)
+        address = reading.address_of(self.name)
+        yield check_kind(self.name, "device", address, reading)
+        yield from check_place(self.name, self.device, self.size, address, reading)

@@ -148,7 +148,7 @@ class CreateManagedBuffer(Buffer):
         yield from advice.changes(self.name, self.origin, self.size, old, new)
 
     def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "managed", reading)
+        yield check_kind(self.name, "managed", reading.address_of(self.name), reading)
 
     def range_checks(self, about: Sequence[Step], reading: Reading) -> Iterator[Check]:
         advised = [step for step in about if isinstance(step, (Advise, Prefetch))]

@@ -56,7 +56,7 @@ class CreatePinnedBuffer(Buffer):
         yield cls(buffer.name, making.span(*buffer.path), device, spec.size, flags, node, near, simulated)
 
     def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "host", reading)
+        yield check_kind(self.name, "host", reading.address_of(self.name), reading)
         if asked := _REPORTED_FLAGS.intersection(self.flags):
             # Runtimes do not report the other flags, and may set more flags than requested.
             have = asked.intersection(reading.runtime.host_flags(reading.address_of(self.name)))

@@ -79,7 +79,7 @@ class RegisterBuffer(Buffer):
         return self.bind
 
     def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "host", reading)
+        yield check_kind(self.name, "host", reading.address_of(self.name), reading)
         if not self.simulated_node:
             yield from check_pages(self.name, self.numa_node, reading)
 
