@@ -55,6 +55,7 @@ def test_rows_are_run_up_to_an_end(sim: Simulator) -> None:
     holdings = nothing(sim.runtime)
     change = _core.Change(holdings, _core.Rows([row.memory(slot) for slot in range(6)]), slots=6)
     for end in (0, 1, 4, 4, 6, 99):
+        row.advance(change, min(end, 6))
         change.advance(end)
         assert (change.done, len(sim.alive()), change.failed) == (min(end, 6), min(end, 6), False)
     change.commit(None)
@@ -66,7 +67,7 @@ def test_a_taken_exact_address_is_reported_and_freed(sim: Simulator) -> None:
     taken = snapshot_of(holdings).address(0)
     change = _core.Change(holdings, _core.Rows([row.reserve(1, at=taken, exact=True)]), slots=2, same_slots=1)
     with pytest.raises(_core.AddressTaken) as caught:
-        change.advance(1)
+        row.advance(change, 1)
     assert caught.value.address not in (0, taken)
     assert (change.failed, change.done, len(sim.alive())) == (True, 0, 2)
     change.roll_back()
