@@ -1,8 +1,8 @@
 """A plugin for sweeps over many cases: one run takes a fourth of the cases of each test that is marked `in_parts`.
 
 `make test` takes the first fourth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
-another one after each commit. All cases are run by `make reliability`, by `make amd-library`, on a GPU, and where their
-names are given.
+the one that the hash of the commit chooses. All cases are run by `make reliability`, by `make amd-library`, on a GPU,
+and where their names are given.
 """
 
 from __future__ import annotations
