@@ -139,6 +139,7 @@ def _prepared(
 ) -> int:
     plan = load_plan(source_of(given.file), given, None if agreement is None else agreement.rank)
     not_over(written, *plan.files)
+    # These import pydantic, so they come after load_plan(), which imports it without a search for plugins.
     from hipplan.layout.assembly import target
     from hipplan.layout.prepare import with_others
     from hipplan.layout.record import recording

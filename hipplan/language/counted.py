@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar, overload
 
 Value = TypeVar("Value")
 
-_DIGITS_MAX = 18
-"""A number with more is no `count`'s."""
+NUMBER = r"(0|[1-9][0-9]{0,9})"
+"""A number in a name, as a pattern."""
+is_number = re.compile(NUMBER).fullmatch
 
 
 class Counted(Sequence[str]):
@@ -35,12 +37,7 @@ class Counted(Sequence[str]):
 
     def __contains__(self, name: object) -> bool:
         of, _, number = str(name).rpartition(".")
-        return of == self.of and _is_number(number) and int(number) in self._numbers
-
-
-def _is_number(text: str) -> bool:
-    """Whether a text is a number as `count` writes it."""
-    return text.isdecimal() and text.isascii() and (text == "0" or text[0] != "0") and len(text) <= _DIGITS_MAX
+        return of == self.of and is_number(number) is not None and int(number) in self._numbers
 
 
 LineNames = list[str] | Counted

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TypeAlias
 
-from hipplan.program.regions import NUMBER, numbers_in
+from hipplan.language.counted import is_number
+from hipplan.program.regions import numbers_in
 
 OF_MEMORY, OF_MAPPING, OF_COUNT = "#", "[", "."
 """The sign before the number of a chunk's memory, of its mapping, and of what `count:` makes."""
@@ -13,13 +13,11 @@ OF_MEMORY, OF_MAPPING, OF_COUNT = "#", "[", "."
 Stem: TypeAlias = tuple[str, str]
 """(name, sign before the number) that alike objects have in common."""
 
-_is_number = re.compile(NUMBER).fullmatch
-
 
 def stem_of(name: str) -> tuple[Stem, int] | None:
     """The stem of a name, and its number there. None: it has no number, or stands for several."""
     of, _, number = name.rpartition(OF_COUNT)
-    if of and _is_number(number) and OF_MEMORY not in of:  # kv#0..3 are chunks
+    if of and is_number(number) and OF_MEMORY not in of:  # kv#0..3 are chunks
         return (of, OF_COUNT), int(number)
     if (numbers := numbers_in(name)) is None or numbers.last is not None:
         return None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
+from hipplan.language.counted import NUMBER
 from hipplan.language.findings import Findings
 from hipplan.language.model import Attached, Tensor
 from hipplan.language.objects import Objects, ResolvedRegion
@@ -233,8 +234,6 @@ class Numbers(NamedTuple):
     """None: one number."""
 
 
-NUMBER = r"(0|[1-9][0-9]{0,9})"
-"""A number in a name, as a pattern."""
 _NUMBERED = re.compile(rf"([^#[]+)(?:#{NUMBER}(?:\.\.{NUMBER})?|\[{NUMBER}(?:\.\.{NUMBER})?\])").fullmatch
 
 

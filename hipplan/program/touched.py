@@ -18,6 +18,7 @@ from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.program import steps
 from hipplan.program.count_runs import CountRun, count_runs
+from hipplan.program.numbered import stem_of
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, chunk_runs, plain
@@ -70,8 +71,8 @@ class Touched:
         return name in self.buffers or (kind in BUFFERS and self._is_counted(name))
 
     def _is_counted(self, name: str) -> bool:
-        of, sign, number = name.rpartition(".")
-        return bool(sign) and of in self.counted and number.isdecimal() and int(number) in self.counted[of]
+        (of, _), number = stem_of(name) or (("", ""), 0)
+        return number in self.counted.get(of, ())
 
     def _is_alike(self, region: str, number: str) -> bool:
         return region in self.chunks and number.isdecimal() and int(number) in self.chunks[region].numbers

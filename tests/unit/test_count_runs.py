@@ -25,6 +25,7 @@ from hipplan.program.on_demand import LEAST
 from hipplan.program.program import Program
 from hipplan.program.runs import each_as
 from hipplan.program.series import Series
+from hipplan.program.touched import touched
 from hipplan.program.written import read, write
 from hipplan.show import render, render_json, summary
 from tests.python_calls import calls_of
@@ -65,6 +66,17 @@ def test_what_is_known_of_a_run_is_what_is_known_of_its_steps(kind: str) -> None
     assert made == written and pickle.loads(pickle.dumps(made)) == made
     assert read(write(made)) == made and write(read(write(made))) == write(made)
     assert count_runs(read(write(made)).steps) == {"s": run_of(made)}
+
+
+def test_a_buffer_with_another_number_in_its_name_is_not_left_out_as_one_of_the_run() -> None:
+    def with_other(size: str) -> Program:
+        made = plan(40)
+        made["buffers"]["s.07"] = {**KINDS["device"], "size": size}
+        return compile_plan(hipplan.load(made), MACHINE)
+
+    about = touched(with_other("4KiB"), with_other("8KiB"), frozenset())
+
+    assert about.leaves_out("device", "s.7") and not about.leaves_out("device", "s.07")
 
 
 def test_few_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:

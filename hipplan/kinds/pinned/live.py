@@ -56,10 +56,11 @@ class CreatePinnedBuffer(Buffer):
         yield cls(buffer.name, making.span(*buffer.path), device, spec.size, flags, node, near, simulated)
 
     def checks(self, reading: Reading) -> Iterator[Check]:
-        yield check_kind(self.name, "host", reading.address_of(self.name), reading)
+        address = reading.address_of(self.name)
+        yield check_kind(self.name, "host", address, reading)
         if asked := _REPORTED_FLAGS.intersection(self.flags):
             # Runtimes do not report the other flags, and may set more flags than requested.
-            have = asked.intersection(reading.runtime.host_flags(reading.address_of(self.name)))
+            have = asked.intersection(reading.runtime.host_flags(address))
             yield Check(self.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
         if self.near and not self.simulated_node:
             yield from check_pages(self.name, self.numa_node, reading)
