@@ -364,14 +364,16 @@ void reader::read_copy_run(fields& from) {
   }
 }
 
-/// Buffers that differ in their number. What makes each is a tuple: the operation of its row, and the fields
-/// behind the slot.
+/// Allocations or buffers that differ in their number. What makes each is a tuple: the operation of its row,
+/// and the fields behind the slot.
 void reader::read_count_run(fields& from) {
   const members all(from);
   fields of(from.next());
   from.end();
-  const auto read = find_buffer(of.text(), buffer_rows{});
-  if (!read) throw std::invalid_argument("a run of buffers makes none");
+  const auto operation = of.text();
+  const auto read = operation == "create allocation" ? &read_kind<create_allocation>
+                                                     : find_buffer(operation, buffer_rows{});
+  if (!read) throw std::invalid_argument("what count makes is an allocation or a buffer");
   const auto what = read(*this, of);
   of.end();
   for (std::uint64_t i = 0; i < all.count; ++i) {

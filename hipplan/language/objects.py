@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hipplan.language.counted import LineNames
 from hipplan.language.host import HOST, is_host
+from hipplan.language.lines import ByLine
 from hipplan.language.model import (
     OWNER,
     Allocation,
@@ -59,6 +60,20 @@ class ResolvedAllocation(NamedTuple):
     path: Path
 
 
+class AllocationLine(NamedTuple):
+    """A line of the plan: an allocation, or those that `count` makes."""
+
+    memory: ResolvedAllocation
+    names: LineNames
+
+    def member(self, _: str) -> ResolvedAllocation:
+        """The allocation with this name."""
+        return self.memory
+
+
+AllocationsByName: TypeAlias = ByLine[AllocationLine, ResolvedAllocation]
+
+
 @dataclass(slots=True)
 class ResolvedMapping:
     """One allocation at one place of a reservation."""
@@ -88,19 +103,48 @@ class ResolvedMapping:
     """What attached processes may do: r or rw."""
 
 
+class MappingLine(NamedTuple):
+    """A mapping; or those of what `count` makes, each of which begins where the one before it ends."""
+
+    first: ResolvedMapping
+    memory: LineNames
+    """The allocations."""
+    number: int = 0
+    """Of the first mapping in its reservation."""
+
+    @property
+    def end(self) -> int:
+        """Bytes from the start of the reservation, counted with the requested sizes."""
+        return self.first.at + len(self.memory) * self.first.size
+
+    def members(self) -> Iterator[ResolvedMapping]:
+        """All of them."""
+        yield self.first
+        if len(self.memory) > 1:
+            of, size = self.first.name.rpartition("[")[0], self.first.size
+            for more, memory in enumerate(self.memory[1:], 1):
+                name, at = f"{of}[{self.number + more}]", self.first.at + more * size
+                yield replace(self.first, name=name, allocation=memory, at=at, follows=True)
+
+
 class ResolvedReservation(NamedTuple):
     name: str
     spec: Reservation
-    mappings: tuple[ResolvedMapping, ...]
+    lines: tuple[MappingLine, ...]
     path: Path
 
-    def lines(self) -> Iterator[ResolvedMapping]:
+    @property
+    def mappings(self) -> tuple[ResolvedMapping, ...]:
+        """All mappings, in order."""
+        return tuple(chain.from_iterable(line.members() for line in self.lines))
+
+    def firsts(self) -> Iterator[ResolvedMapping]:
         """The first mapping of each line of the plan. The others have the same size, access and path."""
         path: Path = ()
-        for mapping in self.mappings:
-            if mapping.path is not path:
-                path = mapping.path
-                yield mapping
+        for line in self.lines:
+            if line.first.path is not path:
+                path = line.first.path
+                yield line.first
 
 
 class ResolvedStream(NamedTuple):
@@ -124,37 +168,16 @@ class BufferLine(NamedTuple):
     first: ResolvedBuffer
     names: LineNames
 
+    def member(self, name: str) -> ResolvedBuffer:
+        """The buffer with this name."""
+        return self.first._replace(name=name)
+
     def members(self) -> Iterator[ResolvedBuffer]:
         """All of them."""
-        return (self.first._replace(name=name) for name in self.names)
+        return map(self.member, self.names)
 
 
-class BuffersByName(Mapping[str, ResolvedBuffer]):
-    """The buffers of a plan. Those of a line with `count` are made when they are asked for."""
-
-    def __init__(self, lines: Iterable[BufferLine] = ()) -> None:
-        self.lines = tuple(lines)
-        self._by_name: dict[str, ResolvedBuffer] = {}
-        self._counted: dict[str, BufferLine] = {}
-        for line in self.lines:
-            if isinstance(line.names, list):
-                self._by_name.update(dict.fromkeys(line.names, line.first))
-            else:
-                self._counted[line.names.of] = line
-
-    def __getitem__(self, name: str) -> ResolvedBuffer:
-        if (first := self._by_name.get(name)) is not None:
-            return first._replace(name=name)
-        line = self._counted[name.rpartition(".")[0]]
-        if name not in line.names:
-            raise KeyError(name)
-        return line.first._replace(name=name)
-
-    def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(line.names for line in self.lines)
-
-    def __len__(self) -> int:
-        return sum(len(line.names) for line in self.lines)
+BuffersByName: TypeAlias = ByLine[BufferLine, ResolvedBuffer]
 
 
 class ResolvedRegion(NamedTuple):
@@ -227,7 +250,7 @@ class Objects:
 
     devices: dict[str, ResolvedDevice]
     peers: tuple[ResolvedPeer, ...]
-    allocations: dict[str, ResolvedAllocation]
+    allocations: AllocationsByName
     reservations: dict[str, ResolvedReservation]
     streams: dict[str, ResolvedStream]
     buffers: BuffersByName
@@ -249,15 +272,15 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
     def known(access: dict[str, str]) -> dict[str, str]:
         return {device: right for device, right in access.items() if good((), device)}
 
-    allocations = {
-        name: allocation for name, allocation in objects.allocations.items() if good(allocation.path, allocation.device)
-    }
+    allocations = AllocationsByName(
+        line for line in objects.allocations.lines if good(line.memory.path, line.memory.device)
+    )
     reservations = {}
     for name, reservation in objects.reservations.items():
         if good(reservation.path):
-            mappings = [mapping for mapping in reservation.mappings if mapping.allocation in allocations]
-            mappings = [replace(mapping, access=known(mapping.access)) for mapping in mappings]
-            reservations[name] = reservation._replace(mappings=tuple(mappings))
+            mapped = [line for line in reservation.lines if line.first.allocation in allocations]
+            mapped = [line._replace(first=replace(line.first, access=known(line.first.access))) for line in mapped]
+            reservations[name] = reservation._replace(lines=tuple(mapped))
     streams = {name: stream for name, stream in objects.streams.items() if good(stream.path, stream.device)}
 
     def has_what_it_uses(buffer: ResolvedBuffer) -> bool:

@@ -23,7 +23,7 @@ from hipplan.machines.family import family_of
 from hipplan.program import peak, steps
 from hipplan.program.difference import Difference
 from hipplan.program.refusals import cannot_sleep, no_room_to_wake
-from hipplan.program.runs import MemoryRun, Run, alike
+from hipplan.program.runs import Run, alike
 from hipplan.program.series import segments
 from hipplan.program.sleeping_bytes import plan_name_of
 from hipplan.program.taking import takers
@@ -94,9 +94,9 @@ def kept_with_its_range(holding: Holding, change: Difference) -> str:
     none."""
     going: dict[int, str] = {}
     for part in segments(change.gone):
-        if isinstance(part, MemoryRun):
-            part = part[-len(part.kinds) :]
-        made = [step for step in part if step.is_on_device] if not isinstance(part, Run) else []
+        if isinstance(part, Run):
+            part = part[-len([*part.alike()]) :] if part.makes == "allocation" else ()
+        made = [step for step in part if step.is_on_device]
         going |= {step.owner: step.name for step in made if step.owner is not None}
     return next((going[device] for device in sorted(going) if keeps_memory(holding, device, going[device])), "")
 

@@ -22,10 +22,12 @@ from hipplan.kinds.reservation.live import Reserve, ReserveBeside
 from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program import steps
 from hipplan.program.carries import CopyRun
+from hipplan.program.chunk_runs import MemoryRun
 from hipplan.program.count_runs import CountRun
 from hipplan.program.facts import Owners, owners_of
 from hipplan.program.layered import Overlay
-from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, plain
+from hipplan.program.mapped_runs import MappedRun
+from hipplan.program.runs import Run, plain
 from hipplan.program.series import segments
 from hipplan.program.taken_out import TakeOutRun
 
@@ -40,7 +42,7 @@ class Old(NamedTuple):
     slot: Callable[[str], int]
     """The slot of one of its objects, in the change."""
     owners: Owners
-    run_slot: Callable[[ChunkRun], int]
+    run_slot: Callable[[Run], int]
     """The slot of the first object of a run of it, in the change; those of the others follow."""
     beside: Callable[[int], int]
     """Takes so many slots for objects that exist only during the change, and returns the first of them."""
@@ -53,8 +55,8 @@ def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old |
     for segment in segments(todo):
         if isinstance(segment, MemoryRun):
             rows.append(_memory_run(segment, slots))
-        elif isinstance(segment, MappingRun):
-            rows.append(_mapping_run(segment, slots))
+        elif isinstance(segment, MappedRun):
+            rows.append(_mapped_run(segment, slots))
         elif isinstance(segment, CountRun):
             rows.append(_count_run(segment, slots))
         elif isinstance(segment, TakeOutRun) and old is not None:
@@ -72,11 +74,11 @@ def _memory_run(run: MemoryRun, slots: Slots) -> Row:
     return "create allocations", run.region, slots[run.name_of(first)], first, len(run.chunks), kinds
 
 
-def _mapping_run(run: MappingRun, slots: Slots) -> Row:
-    first, memory = run.chunks.start, run.memory
-    places = slots[run.region], run.offset, slots[memory.name_of(first)], run.size
+def _mapped_run(run: MappedRun, slots: Slots) -> Row:
+    first = run.numbers.start
+    places = slots[run.of], run.offset, slots[run.memory_name(first)], run.size
     rights = _rights_in_turn(run) if run.rights[0] else ()
-    return "map and set access", run.region, slots[run.name_of(first)], first, len(run.chunks), *places, rights
+    return "map and set access", run.of, slots[run.name_of(first)], first, len(run.numbers), *places, rights
 
 
 def _count_run(run: CountRun, slots: Slots) -> Row:
@@ -84,9 +86,9 @@ def _count_run(run: CountRun, slots: Slots) -> Row:
     return "create counted", run.of, slot, run.numbers.start, len(run.numbers), (operation, *fields)
 
 
-def _unmapped(run: MappingRun, old: Old) -> Row:
-    places = old.slot(run.region), old.run_slot(run.memory)
-    return run.region, old.run_slot(run), run.chunks.start, len(run.chunks), *places, _rights_in_turn(run)
+def _unmapped(run: MappedRun, old: Old) -> Row:
+    places = old.slot(run.of), old.run_slot(run.memory)
+    return run.of, old.run_slot(run), run.numbers.start, len(run.numbers), *places, _rights_in_turn(run)
 
 
 def _copy_run(run: CopyRun, slots: Slots, old: Old) -> Row:
@@ -107,10 +109,10 @@ def _copy_run(run: CopyRun, slots: Slots, old: Old) -> Row:
     return "copy chunks", *counts, *places, kinds
 
 
-def _rights_in_turn(run: MappingRun) -> tuple[Rights, ...]:
-    """The rights of the first chunks, in the order in which HIP sets them."""
-    given = zip(run.rights, run.chunks)  # noqa: B905  # there may be fewer chunks
-    return tuple(_in_order(rights, run.owner(chunk)) for rights, chunk in given)
+def _rights_in_turn(run: MappedRun) -> tuple[Rights, ...]:
+    """The rights on the first mappings, in the order in which HIP sets them."""
+    given = zip(run.rights, run.numbers)  # noqa: B905  # there may be fewer mappings
+    return tuple(_in_order(rights, run.owner(number)) for rights, number in given)
 
 
 @lru_cache(maxsize=1024)
@@ -248,8 +250,8 @@ class ChangeRows:
             self._of_old[name] = self._next()
         return self._of_old[name]
 
-    def _run_from_old(self, run: ChunkRun) -> int:
-        many = len(run.chunks)
+    def _run_from_old(self, run: Run) -> int:
+        many = len(run.numbers)
         first = self._next(many)
-        self._of_old_runs.append((first, self._old.slots[run.name_of(run.chunks.start)], many))
+        self._of_old_runs.append((first, self._old.slots[run.name_of(run.numbers.start)], many))
         return first

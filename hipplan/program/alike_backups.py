@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from hipplan.program.backups import DROP, Backup
 from hipplan.program.by_name import ByName
-from hipplan.program.runs import MemoryRun
+from hipplan.program.chunk_runs import MemoryRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from hipplan.kinds.allocation.live import CopyBytes, CreateAllocation, before
 from hipplan.kinds.mapping.live import Map, Rights, SetAccess, TakeOut
 from hipplan.kinds.reservation.live import Reserve
+from hipplan.program.chunk_runs import MappingRun, MemoryRun, chunk_runs
 from hipplan.program.difference import Difference
 from hipplan.program.memory import right_to_copy_from
-from hipplan.program.runs import AlikeSteps, MappingRun, MemoryRun, Run, chunk_runs, plain
+from hipplan.program.runs import AlikeSteps, Run, plain
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step
 

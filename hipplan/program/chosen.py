@@ -12,12 +12,13 @@ from typing import NamedTuple, cast
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map
 from hipplan.program import steps
+from hipplan.program.chunk_runs import MappingRun, MemoryRun, chunk_runs, with_runs_of
 from hipplan.program.facts import number_key
 from hipplan.program.groups import MemoryGroup
 from hipplan.program.on_demand import are_many
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
-from hipplan.program.runs import MappingRun, MemoryRun, Run, chunk_runs, with_runs_of
+from hipplan.program.runs import Run
 from hipplan.program.series import Parts
 
 Numbers = Mapping[str, Sequence[range]]

@@ -22,8 +22,9 @@ from hipplan.program.change import AndEqual, Change, KeysOf
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.lone import Lone, besides, lone, upward_with
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.program import Program
-from hipplan.program.runs import MappingRun, MemoryRun, Run, plain
+from hipplan.program.runs import Run, plain
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Key
 from hipplan.program.taken_out import downward
@@ -231,7 +232,7 @@ class _Comparison:
         apart, left_out = {id(run) for run in self.apart.old}, {id(run) for run in unmapped}
         for part in segments(self.old.steps):
             if id(part) in apart:
-                here: Sequence[steps.Step] = part.without_rights() if isinstance(part, MappingRun) else part
+                here: Sequence[steps.Step] = part.without_rights() if isinstance(part, MappedRun) else part
                 released.extend([] if id(part) in left_out else here)
             else:
                 here = [step for step in part if step.key in single]
@@ -239,10 +240,10 @@ class _Comparison:
             gone.extend(here)
         return gone.series(), released.series()
 
-    def _unmapped_runs(self) -> list[MappingRun]:
+    def _unmapped_runs(self) -> list[MappedRun]:
         """The runs of mappings that go from ranges that stay."""
-        mapped = (run for run in self.apart.old if isinstance(run, MappingRun))
-        return [run for run in mapped if ("reservation", run.region) in self.kept]
+        mapped = (run for run in self.apart.old if isinstance(run, MappedRun))
+        return [run for run in mapped if ("reservation", run.of) in self.kept]
 
     def _same(self, key: Key, step: steps.Step) -> bool:
         there = self.before.made.get(key)
@@ -279,16 +280,17 @@ class _Comparison:
         # From the end, so that the mapped part of a range mostly has no hole, also during a roll back (lowering).
         return downward(self._in_order(out, self._unmapped_runs() if unmaps else []), self._taken_out), waiting
 
-    def _in_order(self, out: Mapping[str, Map], unmapped: Sequence[MappingRun]) -> list[Map | MappingRun]:
+    def _in_order(self, out: Mapping[str, Map], unmapped: Sequence[MappedRun]) -> list[Map | MappedRun]:
         """Mappings and runs of them, range by range in the order of the old program's steps."""
         if not unmapped:
             return [*out.values()]
-        apart, by_range = {id(run): run for run in unmapped}, dict[str, list[Map | MappingRun]]()
+        apart, by_range = {id(run): run for run in unmapped}, dict[str, list[Map | MappedRun]]()
         for part in segments(self.old.steps):
             if (run := apart.get(id(part))) is not None:
-                by_range.setdefault(run.region, []).append(run)
+                by_range.setdefault(run.of, []).append(run)
                 continue
-            for step in part if out and not isinstance(part, MemoryRun) else ():
+            may_map = out and (not isinstance(part, Run) or part.makes == "mapping")
+            for step in part if may_map else ():
                 if isinstance(step, Map) and step.name in out:
                     by_range.setdefault(step.reservation, []).append(out[step.name])
         return [*chain.from_iterable(by_range.values())]

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.program.by_name import ByName, OfMember
-from hipplan.program.regions import memory_of
-from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run, chunk_runs, runs, written_out
+from hipplan.program.mapped_runs import MappedRun
+from hipplan.program.runs import Run, runs, written_out
 from hipplan.program.series import segments
 from hipplan.program.steps import Step
 
@@ -24,6 +24,7 @@ Owners = Mapping[str, int]
 """Allocation or mapping -> the device whose memory it is: an ordinal; CPU_ORDINAL; UNSEEN if it may be any device's."""
 
 _THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
+_READ_TOGETHER = frozenset({"allocation", "mapping"})
 
 
 def makers_of(steps: Steps) -> Mapping[str, Step]:
@@ -75,13 +76,14 @@ def owners_of(some_steps: Iterable[Step], known: Owners) -> dict[str, int]:
 def owners_by_name(steps: Steps) -> Owners:
     """Allocation or mapping -> the device whose memory it is, as of Owners."""
     known: dict[str, int] = {}
-    of_memory: list[tuple[Run, OfMember]] = [(run, MemoryRun.owner) for _, run in chunk_runs(steps) if run.of_memory]
+    there = [run for _, run in runs(steps)]
+    of_memory: list[tuple[Run, OfMember]] = [(run, type(run).owner) for run in there if run.makes == "allocation"]
     memory: Mapping[str, int] = ChainMap(known, ByName({}, of_memory))  # type: ignore[arg-type]  # only read
 
-    def mapped(run: ChunkRun, chunk: int) -> int:
-        return memory[memory_of(run.region, chunk)]  # of the run of mappings, some memory may have moved since
+    def mapped(run: MappedRun, number: int) -> int:
+        return memory[run.memory_name(number)]  # of the run of mappings, some memory may have moved since
 
-    of_runs = [*of_memory, *((run, mapped) for _, run in chunk_runs(steps) if not run.of_memory)]
+    of_runs = [*of_memory, *((run, mapped) for run in there if isinstance(run, MappedRun))]
     both = ChainMap(known, ByName({}, of_runs))  # type: ignore[arg-type]  # only read
     for _, part in written_out(steps):
         known |= owners_of(part, both)
@@ -91,8 +93,8 @@ def owners_by_name(steps: Steps) -> Owners:
 def rights_by_mapping(steps: Steps) -> Mapping[str, SetAccess]:
     """The step that gives a mapping its rights, by the mapping's name."""
     known = {step.name: step for step in _written_out(steps) if isinstance(step, SetAccess)}
-    given = [run for _, run in runs(steps) if isinstance(run, MappingRun) and run.rights[0]]
-    return _by_name(known, [(run, MappingRun.access) for run in given])
+    given = [run for _, run in runs(steps) if isinstance(run, MappedRun) and run.rights[0]]
+    return _by_name(known, [(run, MappedRun.access) for run in given])
 
 
 def numbers_of(steps: Steps, first: int = 0) -> Mapping[NumberKey, int]:
@@ -120,7 +122,7 @@ def read_alone(steps: Steps) -> Iterator[tuple[int, Step]]:
     """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
     number = 0
     for part in segments(steps):
-        if not isinstance(part, ChunkRun):
+        if not isinstance(part, Run) or part.makes not in _READ_TOGETHER:
             yield from _of_few(enumerate(part, number))
         number += len(part)
 
@@ -172,7 +174,7 @@ class _NumbersOfRuns(Mapping[NumberKey, int]):
         self._known = known
         made = [(run, _NumbersFrom(first)) for first, run in of_runs]
         self._made: ByName[int] = ByName({}, made)
-        given = [(run, number_of) for run, number_of in made if isinstance(run, MappingRun) and run.rights[0]]
+        given = [(run, number_of) for run, number_of in made if isinstance(run, MappedRun) and run.rights[0]]
         self._given: ByName[int] = ByName({}, given)
 
     def __getitem__(self, key: NumberKey) -> int:

@@ -8,9 +8,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
+from hipplan.program.chunk_runs import chunk_runs, with_runs_of
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
-from hipplan.program.runs import chunk_runs, with_runs_of
 
 Value = TypeVar("Value")
 
@@ -26,7 +26,7 @@ def sizes_of(program: Program) -> Sizes:
     single = with_runs_of((), program.steps)
     others = {resource.name: resource.size for resource in program.of_steps(single) if resource.size}
     of_runs = (
-        (_family(run.region, run.of_memory, run.chunks[0], run.chunks[-1]), run.memory_size)
+        (_family(run.region, run.makes == "allocation", run.chunks[0], run.chunks[-1]), run.memory_size)
         for _, run in chunk_runs(program.steps)
     )
     return in_families(chain(others.items(), of_runs))

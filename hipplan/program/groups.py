@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 from hipplan.kinds.mapping.live import Map
 from hipplan.program import steps
+from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.program import Program
-from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run
+from hipplan.program.runs import Run
 from hipplan.program.series import Parts, Series, segments
 
 MemoryGroup: TypeAlias = str | MappingRun
@@ -59,7 +61,7 @@ def _groups(parts: Iterable[Sequence[steps.Step]], *, is_writable: bool = True) 
             run = mapped.get((part.region, part.chunks))
             is_together = run is not None and (not is_writable or _is_writable(run, part))
             groups += [run] if run is not None and is_together else map(part.name_of, part.chunks)
-        elif not isinstance(part, Run):
+        elif not isinstance(part, Run) or part.makes == "allocation":
             groups += [step.name for step in part if step.makes == "allocation"]
     return groups
 
@@ -101,6 +103,7 @@ def parted(
     names = {group for group in groups if isinstance(group, str)}
     whole = {(group.region, group.chunks) for group in groups if isinstance(group, MappingRun)}
     regions = {name.partition("#")[0] for name in names}
+    counted = {name.rpartition(".")[0] for name in names}
     rest: Parts[steps.Step] = Parts()
     about: Parts[steps.Step] = Parts()
     near: list[tuple[bool, Sequence[steps.Step]]] = []
@@ -108,8 +111,10 @@ def parted(
         if isinstance(part, ChunkRun):
             is_whole = (part.region, part.chunks) in whole
             near.append((not is_whole and part.region in regions, part))
+        elif isinstance(part, Run):
+            near.append(((part.memory if isinstance(part, MappedRun) else part).of in counted, part))
         else:
-            near.append((bool(names) and not isinstance(part, Run), part))
+            near.append((bool(names), part))
     is_about = about_memory(chain.from_iterable(part for is_near, part in near if is_near), names)
     for is_near, part in near:
         if is_near:

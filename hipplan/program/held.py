@@ -24,10 +24,11 @@ from hipplan.language.objects import Path, bare_uuid
 from hipplan.machines.machine import Machine
 from hipplan.program import contents, steps
 from hipplan.program.addresses import addresses_for, at_addresses
+from hipplan.program.chunk_runs import with_runs_of
 from hipplan.program.imported import at_any_address, import_of, no_link, ordinal_here
 from hipplan.program.program import Program
 from hipplan.program.resources import Access, Resource
-from hipplan.program.runs import alike, each_as, with_runs_of, without
+from hipplan.program.runs import alike, each_as, without
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan  # attaching reads no plan
@@ -91,12 +92,12 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
     ]
     made += [(name, CreateStream.why_not_held, stream.path) for name, stream in objects.streams.items()]
     made += [(f"{peer.device}->{peer.peer}", EnablePeer.why_not_held, peer.path) for peer in objects.peers]
-    imports = ((name, item.path) for name, item in objects.allocations.items() if item.spec.bind)
-    made += [(name, ImportAllocation.why_not_held, path) for name, path in imports]
+    imports = (line for line in objects.allocations.lines if line.memory.spec.bind)
+    made += [(name, ImportAllocation.why_not_held, line.memory.path) for line in imports for name in line.names]
     made += [(name, _WHY_NO_POOL, region.path) for name, region in objects.regions.items() if region.spec.torch]
     for name, why, path in made:
         yield _cannot_be_held(name, why, plan.span(*path, key=True))
-    if not any(not item.spec.bind for item in objects.allocations.values()) and not objects.regions:
+    if not any(not line.memory.spec.bind for line in objects.allocations.lines) and not objects.regions:
         yield _NOTHING_TO_HOLD
 
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from hipplan.program.by_name import ByName
-from hipplan.program.runs import MemoryRun
+from hipplan.program.chunk_runs import MemoryRun
 
 OfRun: TypeAlias = tuple[MemoryRun, Sequence[str]]
 """(memory of alike chunks, the devices where these wake, in turn)."""

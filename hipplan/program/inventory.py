@@ -18,7 +18,7 @@ from hipplan.program.backups import Backup
 from hipplan.program.by_name import ByName
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
-from hipplan.program.runs import ChunkRun, chunk_runs, plain
+from hipplan.program.runs import Run, plain, runs
 from hipplan.program.steps import CPU_ORDINAL
 
 
@@ -43,19 +43,19 @@ def resources_of(
 
 def _asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup]) -> Mapping[str, str]:
     """Sleeping allocation -> where its bytes are."""
-    of_runs = [(run, _Where(backups)) for _, run in chunk_runs(sleeping) if run.of_memory]
+    of_runs = [(run, _Where(backups)) for _, run in runs(sleeping) if run.makes == "allocation"]
     known = {name: backups[name].to for name in sleeping_memory(plain(sleeping))}
     return ByName(known, of_runs) if of_runs else known
 
 
 class _Where:
-    """Where the bytes of a run's chunks are."""
+    """Where the bytes of a run's allocations are."""
 
     def __init__(self, backups: Mapping[str, Backup]) -> None:
         self._backups = backups
 
-    def __call__(self, run: ChunkRun, chunk: int, /) -> str:
-        return self._backups[run.name_of(chunk)].to
+    def __call__(self, run: Run, number: int, /) -> str:
+        return self._backups[run.name_of(number)].to
 
 
 def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:

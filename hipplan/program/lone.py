@@ -8,9 +8,10 @@ from operator import is_not
 from typing import NamedTuple, TypeAlias, cast
 
 from hipplan.kinds.mapping.live import Map
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.numbered import OF_COUNT
 from hipplan.program.program import Program
-from hipplan.program.runs import MappingRun, Run, plain, runs
+from hipplan.program.runs import Run, plain, runs
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step
 from hipplan.program.upward import upward
@@ -73,9 +74,9 @@ def _is_upward(program: Program, region: str) -> bool:
 def _mapped(program: Program, region: str) -> Iterator[tuple[int, int]]:
     """(offset, bytes) of each mapping of a region that is in no run, and of each run, in the order of the steps."""
     for segment in segments(program.steps):
-        if isinstance(segment, MappingRun):
-            if segment.region == region:
-                yield segment.offset, len(segment.chunks) * segment.size
+        if isinstance(segment, MappedRun):
+            if segment.of == region:
+                yield segment.offset, segment.end - segment.offset
         elif not isinstance(segment, Run):
             mapped = (step for step in segment if isinstance(step, Map) and step.reservation == region)
             yield from ((step.offset, step.size) for step in mapped)

@@ -55,7 +55,7 @@ def check(
 def of_host(plan: LoadedPlan) -> list[OfHost]:
     """The figures of the host that the rules need for this plan."""
     objects = plan.objects
-    specs: list[Any] = [memory.spec for memory in objects.allocations.values() if memory.device == HOST]
+    specs: list[Any] = [line.memory.spec for line in objects.allocations.lines if line.memory.device == HOST]
     specs += [line.first.spec for line in objects.buffers.lines if line.first.spec.on_host]
     on_host = [place for region in objects.regions.values() for place in region.places if is_host(place)]
     figures: list[OfHost] = ["memory"] if specs or on_host or objects.contents else []
@@ -91,7 +91,7 @@ class _Rules:
         self.memory = memory
         self.taken = taken(memory, machine)
         self.findings = findings
-        self.lines = {id(allocation): name for name, allocation in reversed(plan.objects.allocations.items())}.values()
+        self.lines = {line.names[0]: line.memory for line in plan.objects.allocations.lines if line.names}
         """The first allocation that each line of the plan makes. The others of that line are equal."""
         self.mappings = list(self._mappings())
 
@@ -150,7 +150,7 @@ class _Rules:
         bound = next((bound for bound in host_bounds(self.machine) if needed > bound[0]), None)
         if bound is not None:
             size, says, do = bound
-            paths = {name: allocation.path for name, allocation in self.objects.allocations.items()}
+            paths = {name: allocation.path for name, allocation in self.lines.items()}
             paths |= {buffer.name: buffer.path for buffer in self.objects.buffers.values()}
             lanes = sum(step.size for step, _ in taken if step.makes == "pinned" and step.name not in paths)
             largest = max((s for s, _ in taken if s.name in paths), key=lambda step: step.size, default=None)
@@ -172,7 +172,7 @@ class _Rules:
 
     def virtual_memory(self) -> None:
         """HP304: a device without virtual memory management."""
-        for allocation in map(self.objects.allocations.__getitem__, self.lines):
+        for allocation in self.lines.values():
             if allocation.device != HOST and self.device(allocation.device).vmm is False:
                 self.add(
                     "HP304",
@@ -246,7 +246,7 @@ class _Rules:
             reported: set[tuple[int, int]] = set()
             path: Path | None = None
             line: ResolvedAllocation | None = None
-            for mapping in reservation.mappings:
+            for mapping, *_ in reservation.lines:
                 memory = self.objects.allocations[mapping.allocation]
                 if mapping.path is path and memory is line:  # as for thousands of one line
                     continue
@@ -296,9 +296,9 @@ class _Rules:
     def numa(self) -> None:
         """HP316: a NUMA node that this process cannot use. HP256, a warning: memory near a device whose node is
         unknown."""
-        for name in self.lines:
-            if (node := self.objects.allocations[name].spec.numa_node) is not None:
-                path = self.objects.allocations[name].path
+        for name, allocation in self.lines.items():
+            if (node := allocation.spec.numa_node) is not None:
+                path = allocation.path
                 self._node([name], node, *path, "device" if path[0] == "regions" else "numa_node")
         for buffer, names in self.objects.buffers.lines:
             if not buffer.spec.on_host:
@@ -341,8 +341,8 @@ class _Rules:
     def releases(self) -> None:
         """HP309: features that this HIP release, or CUDA, does not have."""
         version = self.machine.version
-        for name in self.lines:
-            self._allocation_release(name, self.objects.allocations[name], version)
+        for name, allocation in self.lines.items():
+            self._allocation_release(name, allocation, version)
         for name, mapping, holder in self.mappings:
             self._mapping_release(name, mapping, holder, version)
 

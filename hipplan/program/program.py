@@ -19,6 +19,7 @@ from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
 from hipplan.program.backups import Backup
+from hipplan.program.chunk_runs import ChunkRun, with_runs_of
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.facts import (
     NumberKey,
@@ -36,11 +37,12 @@ from hipplan.program.facts import (
 from hipplan.program.homes import Homes
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.layered import Layered
+from hipplan.program.mapped_runs import with_rights
 from hipplan.program.memo import keep, kept
 from hipplan.program.origin import UNKNOWN, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import ChunkRun, Run, alike, plain, runs, with_rights, with_runs_of, without
+from hipplan.program.runs import Run, alike, plain, runs, without
 from hipplan.program.series import Series, segments
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by

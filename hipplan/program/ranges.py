@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count, repeat
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.objects import ResolvedMapping, ResolvedReservation
+from hipplan.language.objects import MappingLine, ResolvedMapping, ResolvedReservation
 from hipplan.units import format_size, full_size
 
 Placed = tuple[ResolvedMapping, int, int]
 """A mapping, its offset and its padded size in bytes."""
+
+
+class PlacedLine(NamedTuple):
+    """The mappings of a line, each of which begins where the one before it ends."""
+
+    line: MappingLine
+    at: int
+    """Offset of the first one, in bytes."""
+    size: int
+    """Padded bytes of each."""
+
+    @property
+    def end(self) -> int:
+        """Where the last one ends, in bytes."""
+        return self.at + len(self.line.memory) * self.size
+
+    def members(self) -> Iterator[Placed]:
+        """All of them."""
+        return zip(self.line.members(), count(self.at, self.size), repeat(self.size))
 
 
 def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
@@ -26,7 +47,7 @@ def check_size(name: str, size: int, padding: str, span: Span | None, findings: 
 def check_range(
     plan: LoadedPlan,
     reservation: ResolvedReservation,
-    placed: Sequence[Placed],
+    lines: Sequence[PlacedLine],
     size: int,
     step: int,
     findings: Findings,
@@ -36,7 +57,11 @@ def check_range(
     if spec.address is not None and spec.address % step:
         span = plan.span(*path, "address")
         findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step, span, hex))
+    upward = sorted(lines, key=attrgetter("at"))
+    if _is_sound(upward, size, step):
+        return
     before_end, before_name = 0, ""
+    placed = chain.from_iterable(line.members() for line in lines)
     for mapping, at, mapped in sorted(placed, key=itemgetter(1)):
         if at % step:
             span = plan.span(*mapping.path, "at")
@@ -62,6 +87,17 @@ def check_range(
                 )
             )
         before_end, before_name = at + mapped, mapping.name
+
+
+def _is_sound(upward: Sequence[PlacedLine], size: int, step: int) -> bool:
+    """Whether all mappings begin at multiples of a step, do not overlap, and end in a range of so many bytes. upward:
+    by offset."""
+    end = 0
+    for line in upward:
+        if line.at % step or line.at < end or (len(line.line.memory) > 1 and line.size % step):
+            return False
+        end = line.end
+    return end <= size
 
 
 def _misaligned(

@@ -15,11 +15,20 @@ from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
 from hipplan.language.host import HOST, is_host, node_of
 from hipplan.language.model import Allocation, Attached, Reservation
-from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedReservation
+from hipplan.language.objects import (
+    AllocationLine,
+    AllocationsByName,
+    MappingLine,
+    Objects,
+    ResolvedAllocation,
+    ResolvedMapping,
+    ResolvedReservation,
+)
+from hipplan.program.chunk_runs import MappingRun, MemoryRun
 from hipplan.program.chunks import Chunks
 from hipplan.program.on_demand import Repeated
+from hipplan.program.ranges import PlacedLine
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.runs import MappingRun, MemoryRun
 from hipplan.program.series import counted, segments
 from hipplan.program.steps import Step
 
@@ -83,31 +92,32 @@ class RegionSteps:
 def with_regions(objects: Objects, regions: Mapping[str, PlacedRegion]) -> Objects:
     """The objects with a reservation for each region, and an allocation and a mapping for the first of its chunks of
     each kind: what the rules about them need to see."""
-    allocations, reservations = dict(objects.allocations), dict(objects.reservations)
+    allocations, reservations = [*objects.allocations.lines], dict(objects.reservations)
     for name, placed in regions.items():
         first: dict[Kind, int] = {}
         for number, kind in _first_chunks(placed.chunks):
             first.setdefault(kind, number)
         memory = allocations_of(placed)
-        allocations |= {memory_of(name, number): memory[kind] for kind, number in first.items()}
-        mappings = tuple(mapping_at(placed, number, 0) for number in first.values())
-        reservations[name] = ResolvedReservation(name, range_of(placed), mappings, placed.region.path)
-    return replace(objects, allocations=allocations, reservations=reservations)
+        allocations += [AllocationLine(memory[kind], [memory_of(name, number)]) for kind, number in first.items()]
+        lines = tuple(mapping_at(placed, number, 0) for number in first.values())
+        reservations[name] = ResolvedReservation(name, range_of(placed), lines, placed.region.path)
+    return replace(objects, allocations=AllocationsByName(allocations), reservations=reservations)
 
 
-def all_mappings(placed: PlacedRegion) -> Iterator[tuple[ResolvedMapping, int, int]]:
-    """(mapping, offset, bytes) of each chunk."""
+def all_mappings(placed: PlacedRegion) -> Iterator[PlacedLine]:
+    """The mapping of each chunk."""
     at = 0
     for number, (_, size) in enumerate(placed.chunks):
-        yield mapping_at(placed, number, at), at, size
+        yield PlacedLine(mapping_at(placed, number, at), at, size)
         at += size
 
 
-def mapping_at(placed: PlacedRegion, number: int, at: int) -> ResolvedMapping:
+def mapping_at(placed: PlacedRegion, number: int, at: int) -> MappingLine:
     """The mapping of a chunk. at: its offset in bytes."""
     region, (device, size) = placed.region, placed.chunks[number]
     name, memory, access = mapping_of(region.name, number), memory_of(region.name, number), region.access_to(device)
-    return ResolvedMapping(name, memory, at, number > 0, size, True, access, region.path, region.spec.attached)
+    mapping = ResolvedMapping(name, memory, at, number > 0, size, True, access, region.path, region.spec.attached)
+    return MappingLine(mapping, [memory], number)
 
 
 def range_of(placed: PlacedRegion) -> Reservation:

@@ -301,7 +301,9 @@ def rights_of_attached(objects: Objects) -> dict[str, Attached]:
     }
     for range_ in ranges:
         own = range_.spec.attached
-        attached |= {mapping.name: mapping.attached for mapping in range_.mappings if mapping.attached != own}
+        for line in range_.lines:
+            if line.first.attached != own:
+                attached |= {mapping.name: mapping.attached for mapping in line.members()}
     return attached
 
 

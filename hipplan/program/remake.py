@@ -14,6 +14,7 @@ from hipplan.program import patterns, steps
 from hipplan.program.borders import Part, chunks_in, mappings_in
 from hipplan.program.carries import carries_of
 from hipplan.program.chosen import ChosenChunks, ChosenMemory, chosen_memory, mapped_again, written_out
+from hipplan.program.chunk_runs import MappingRun, MemoryRun
 from hipplan.program.difference import Difference
 from hipplan.program.on_demand import shortest
 from hipplan.program.on_host import lacking, near
@@ -23,7 +24,7 @@ from hipplan.program.regions import PlacedRegion, mapping_of, moved
 from hipplan.program.renewal import renewal
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import RANGES, Access
-from hipplan.program.runs import MappingRun, MemoryRun, Run, alike, in_parts, plain
+from hipplan.program.runs import Run, alike, in_parts, plain
 from hipplan.program.sealing import mappings_of, with_access
 
 

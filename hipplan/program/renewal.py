@@ -9,8 +9,9 @@ from hipplan.kinds.mapping.live import Map, SetAccess, TakeOut
 from hipplan.program import steps
 from hipplan.program.change import KeysOf
 from hipplan.program.difference import Difference
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.program import Program
-from hipplan.program.runs import MappingRun, MemoryRun, Run, in_parts, plain
+from hipplan.program.runs import Run, in_parts, plain
 from hipplan.program.series import Series, segments
 from hipplan.program.taken_out import downward
 from hipplan.program.upward import upward
@@ -23,11 +24,11 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
     """
     given = {step.name: step for step in plain(was) if isinstance(step, SetAccess)}
     gone = in_parts(was, lambda part: (step for step in part if step.makes), _without_rights)
-    mapped: list[Map | MappingRun] = []
+    mapped: list[Map | MappedRun] = []
     for part in segments(was):
-        if isinstance(part, MappingRun):
+        if isinstance(part, MappedRun):
             mapped.append(part)
-        elif not isinstance(part, MemoryRun):
+        elif not isinstance(part, Run):
             mapped += [step for step in part if isinstance(step, Map)]
 
     def take_out(step: Map) -> TakeOut:
@@ -49,19 +50,19 @@ def renewal(old: Program, new: Program, was: Sequence[steps.Step], now: Sequence
 
 
 def _without_rights(run: Run) -> Run:
-    return run.without_rights() if isinstance(run, MappingRun) else run
+    return run.without_rights() if isinstance(run, MappedRun) else run
 
 
 def _memory(some_steps: Sequence[steps.Step]) -> Sequence[steps.Step]:
     """The steps that make allocations."""
     made = partial(filter, lambda step: step.makes == "allocation")
-    return in_parts(some_steps, made, lambda run: run if run.of_memory else ())
+    return in_parts(some_steps, made, lambda run: run if run.makes == "allocation" else ())
 
 
 def _mapped(some_steps: Sequence[steps.Step]) -> Sequence[steps.Step]:
     """The steps that map memory and give rights on it."""
     made = partial(filter, lambda step: step.of_mapping)
-    return in_parts(some_steps, made, lambda run: () if run.of_memory else run)
+    return in_parts(some_steps, made, lambda run: () if run.makes == "allocation" else run)
 
 
 def _in_line(mapped: Sequence[steps.Step]) -> Sequence[steps.Step]:
@@ -69,8 +70,8 @@ def _in_line(mapped: Sequence[steps.Step]) -> Sequence[steps.Step]:
     ends: dict[str, int] = {}
     is_in_line = True
     for part in segments(mapped):
-        if isinstance(part, MappingRun):
-            places = [(part.region, part.offset, part.offset + len(part.chunks) * part.size)]
+        if isinstance(part, MappedRun):
+            places = [(part.of, part.offset, part.end)]
         else:
             maps = [step for step in part if isinstance(step, Map)]
             places = [(step.reservation, step.offset, step.offset + step.size) for step in maps]

@@ -25,6 +25,7 @@ from hipplan.program.alike_backups import (
     with_checksum,
 )
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_backup, pinned_name
+from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
 from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.groups import (
@@ -42,7 +43,7 @@ from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_asleep
 from hipplan.program.regions import numbers_in
 from hipplan.program.resize import find
-from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, without
+from hipplan.program.runs import without
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.sleepers import require_able, units_of
 from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
@@ -314,7 +315,7 @@ def woken(program: Program, memory: Iterable[MemoryGroup]) -> Program:
     for is_memory in (True, False):
         for part in segments(woken):
             if isinstance(part, ChunkRun):
-                made.extend(part if part.of_memory == is_memory else [])
+                made.extend(part if (part.makes == "allocation") == is_memory else [])
             else:
                 made.extend([step for step in part if step.owns_memory == is_memory])
     return replace(program, steps=Series.joined((program.steps, made.series())), sleeping=asleep)

@@ -12,6 +12,7 @@ from hipplan.machines.machine import Machine
 from hipplan.program import away, sealing
 from hipplan.program.alike_backups import AlikeBackups, Backups
 from hipplan.program.backups import FILE, HOST, Backup
+from hipplan.program.chunk_runs import MappingRun
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import MemoryGroup, first_of
 from hipplan.program.memory import Memory, Refused
@@ -19,7 +20,6 @@ from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
 from hipplan.program.refusals import cannot_sleep
 from hipplan.program.resources import Resource
-from hipplan.program.runs import MappingRun
 from hipplan.program.series import Series
 from hipplan.program.steps import CPU_ORDINAL
 from hipplan.program.taking import taken_by

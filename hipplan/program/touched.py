@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.program import steps
+from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun, chunk_runs
 from hipplan.program.count_runs import CountRun, count_runs
 from hipplan.program.numbered import stem_of
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, chunk_runs, plain
+from hipplan.program.runs import Run, plain
 from hipplan.program.series import Parts, segments
 
 _COMPARED: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
@@ -109,7 +110,7 @@ def _by_region(program: Program) -> dict[tuple[str, bool], list[range]]:
     """(region, whether of its memory) -> the chunks of each of its runs."""
     chunks: dict[tuple[str, bool], list[range]] = {}
     for _, run in chunk_runs(program.steps):
-        chunks.setdefault((run.region, run.of_memory), []).append(run.chunks)
+        chunks.setdefault((run.region, run.makes == "allocation"), []).append(run.chunks)
     return chunks
 
 
@@ -230,6 +231,8 @@ def _without(
         if isinstance(segment, CountRun):
             for part in segment.outside(counted.get(segment.of, range(0))):
                 stay.extend(part)
+        elif isinstance(segment, Run) and not isinstance(segment, ChunkRun):
+            stay.extend(segment)  # no region or buffer has such mappings
         elif not isinstance(segment, ChunkRun):
             stay.extend([step for step in segment if outer_name(step.name) not in names])
         elif segment.region in chunks and segment.chunks.start == 0:

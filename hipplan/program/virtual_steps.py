@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,9 +12,11 @@ from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.findings import Findings
 from hipplan.language.host import HOST, is_host
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.objects import Path, ResolvedAllocation, ResolvedReservation
+from hipplan.language.objects import AllocationLine, Path, ResolvedAllocation, ResolvedReservation
 from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.program import ranges, region_steps, regions, steps
+from hipplan.program.count_runs import CountMappingRun, CountRun
+from hipplan.program.on_demand import are_many
 from hipplan.program.regions import PlacedRegion, memory_of
 from hipplan.program.runs import alike
 from hipplan.program.series import Parts, Series
@@ -55,6 +56,8 @@ class VirtualMemory:
         self._parts: Parts[steps.Step] = Parts()
         self._memory: dict[int, AlikeAllocations] = {}
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
+        self._runs: dict[int, CountRun] = {}
+        """By the id of the names."""
         self.alike: list[tuple[steps.Step, int]] = []
         """(step, how many like it) of the steps that make memory."""
         self._rights: dict[int, Rights] = {}
@@ -64,15 +67,9 @@ class VirtualMemory:
     def all_steps(self) -> Series[steps.Step]:
         """Allocations, then each range with its mappings and their rights."""
         objects, parts = self._plan.objects, self._parts
-        own: list[steps.Step] = []
-        many = Counter(map(id, objects.allocations.values()))
-        for name, allocation in objects.allocations.items():
-            line = id(allocation)
-            if line not in self._memory:
-                self._memory[line] = self._alike(name, allocation, self._plan.span(*allocation.path))
-                self.alike.append((self._memory[line].made(name), many[line]))
-            own.append(self._memory[line].made(name))
-        parts.extend(own)
+        for line in objects.allocations.lines:
+            if line.names:
+                self._allocations(line)
         of_regions = [self._region(placed) for placed in self.regions.values()]
         for region in of_regions:
             for memory in region.made.memory():
@@ -85,6 +82,19 @@ class VirtualMemory:
             for mapped in region.made.mappings():
                 parts.extend(mapped)
         return parts.series()
+
+    def _allocations(self, line: AllocationLine) -> None:
+        memory, names = line
+        alike = self._alike(names[0], memory, self._plan.span(*memory.path))
+        first = alike.made(names[0])
+        self._memory[id(memory)] = alike
+        self.alike.append((first, len(names)))
+        if not isinstance(names, list) and are_many(len(names)):
+            run = CountRun(names.of, range(len(names)), first)
+            self._runs[id(names)] = run
+            self._parts.extend(run)
+        else:
+            self._parts.extend(map(alike.made, names))
 
     def recommended(self, device: str) -> int:
         """The granularity of regions."""
@@ -145,12 +155,12 @@ class VirtualMemory:
         step = max((kind.step for kind in region.kinds), default=FALLBACK_GRANULARITY)
         size = self._reserve(range_, placed.mapped, step, region.span)
         if placed.mapped > size or any(kind.size % step for kind in region.kinds):
-            mappings = [*region_steps.all_mappings(placed)]
-            ranges.check_range(self._plan, range_, mappings, size, step, self._findings)
+            lines = [*region_steps.all_mappings(placed)]
+            ranges.check_range(self._plan, range_, lines, size, step, self._findings)
 
     def _reservation(self, reservation: ResolvedReservation) -> None:
         placed, step = self._placed(reservation)
-        end = max([at + size for _, at, size in placed], default=0)
+        end = max([line.end for line in placed], default=0)
         size = self._reserve(reservation, end, step, self._plan.span(*reservation.path))
         ranges.check_range(self._plan, reservation, placed, size, step, self._findings)
         self._map(reservation.name, placed)
@@ -178,29 +188,36 @@ class VirtualMemory:
         )
         return size
 
-    def _placed(self, reservation: ResolvedReservation) -> tuple[list[ranges.Placed], int]:
-        """(mapping, offset, padded size) in bytes; a mapping without `at` follows the one before it. Also returns what
-        the reservation's place and size must be multiples of."""
-        allocations, out = self._plan.objects.allocations, []
+    def _placed(self, reservation: ResolvedReservation) -> tuple[list[ranges.PlacedLine], int]:
+        """The mappings of each line; one without `at` follows the one before it. Also returns what the reservation's
+        place and size must be multiples of."""
+        allocations, placed = self._plan.objects.allocations, []
         end, multiple = 0, 0
-        for mapping in reservation.mappings:
+        for line in reservation.lines:
+            mapping = line.first
             _, whole, step = self._memory[id(allocations[mapping.allocation])]
             size = whole if mapping.whole else min(round_up(mapping.size, step), whole)
-            at = end if mapping.follows else mapping.at
-            out.append((mapping, at, size))
-            end, multiple = at + size, step if step > multiple else multiple
-        return out, multiple or FALLBACK_GRANULARITY
+            there = ranges.PlacedLine(line, end if mapping.follows else mapping.at, size)
+            placed.append(there)
+            end, multiple = there.end, step if step > multiple else multiple
+        return placed, multiple or FALLBACK_GRANULARITY
 
-    def _map(self, reservation: str, placed: list[ranges.Placed]) -> None:
+    def _map(self, reservation: str, placed: list[ranges.PlacedLine]) -> None:
         path: Path = ()
         span: Span | None = None
-        made: list[steps.Step] = []
-        for mapping, at, size in placed:
+        for there in placed:
+            line, at, size = there
+            mapping = line.first
             if mapping.path is not path:  # thousands have one in common
                 path, span = mapping.path, self._plan.span(*mapping.path)
-            made.append(Map(mapping.name, span, reservation, mapping.allocation, at, size, mapping.size))
             if id(mapping.access) not in self._rights:
                 self._rights[id(mapping.access)] = rights_of(mapping.access, self._devices)
-            if rights := self._rights[id(mapping.access)]:
-                made.append(SetAccess(mapping.name, span, rights))
-        self._parts.extend(made)
+            rights = self._rights[id(mapping.access)]
+            if (memory := self._runs.get(id(line.memory))) is not None:
+                sizes = size, mapping.size
+                self._parts.extend(CountMappingRun(reservation, line.number, memory, at, sizes, span, rights))
+                continue
+            for member, start, _ in there.members():
+                self._parts.append(Map(member.name, span, reservation, member.allocation, start, size, mapping.size))
+                if rights:
+                    self._parts.append(SetAccess(member.name, span, rights))

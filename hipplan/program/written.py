@@ -177,14 +177,15 @@ def _require_objects(awake: Sequence[steps.Step], asleep: Sequence[steps.Step]) 
     named = {(step.makes, step.name) for step in single if step.makes}
     made = {name for _, name in named}
     written_runs.require_fitting(all_steps, made)
-    counted = written_runs.counted_in(all_steps)
+    in_runs = written_runs.made_in_runs(all_steps)
     for step in single:
         if isinstance(step, SetAccess):
             owners[step.name]
         for kind, name in step.needs:
-            if (kind, name) not in named:
+            if (kind, name) not in named and name not in in_runs.get(str(kind), ()):
                 raise KeyError(name)
-        if step.name not in made and step.name not in counted and (step.name or not step.awaits_stream):
+        is_made = step.name in made or any(step.name in names for names in in_runs.values())
+        if not is_made and (step.name or not step.awaits_stream):
             raise KeyError(step.name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any
@@ -12,17 +12,22 @@ from hipplan.errors import Span
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.mapping.live import Rights
-from hipplan.program.by_name import ByName
+from hipplan.program.by_name import ByName, OfMember
+from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
 from hipplan.program.chunks import Chunks
-from hipplan.program.count_runs import CountRun
-from hipplan.program.numbered import OF_MAPPING, OF_MEMORY, Stem, stem_of
+from hipplan.program.count_runs import CountMappingRun, CountRun
+from hipplan.program.mapped_runs import MappedRun
+from hipplan.program.numbered import Stem, stem_of
 from hipplan.program.on_demand import Repeated
 from hipplan.program.regions import memory_of
-from hipplan.program.runs import ChunkRun, MappingRun, MemoryRun, Run, plain, runs
+from hipplan.program.runs import Run, plain, runs
 from hipplan.program.series import Parts, segments
 from hipplan.program.steps import Step
 
-_COUNTED = {kind.__name__: kind for kind in BUFFERS.values()}
+_COUNTED: dict[str, type[Step]] = {
+    CreateAllocation.__name__: CreateAllocation,
+    **{kind.__name__: kind for kind in BUFFERS.values()},
+}
 """Name -> kind of step in runs of `count:`."""
 _MOST = 1_000_000
 """Objects of a program in runs: a few characters of a text could mean more than a process has memory for."""
@@ -33,6 +38,10 @@ def plain_run(run: Run) -> dict[str, Any]:
     if isinstance(run, CountRun):
         counts = {"first": run.numbers.start, "count": len(run)}
         return {"run": "counted", "of": run.of, **counts, "step": type(run.kind).__name__, "kind": run.kind}
+    if isinstance(run, CountMappingRun):
+        places = {"offset": run.offset, "size": run.size, "asked": run.asked, "origin": run.origin}
+        of_memory = {"first": run.numbers.start, "memory": plain_run(run.memory)}
+        return {"run": "counted mappings", "of": run.of, **of_memory, **places, "rights": run.rights[0]}
     assert isinstance(run, ChunkRun)
     mapped = run if isinstance(run, MappingRun) else None
     memory = run.memory if isinstance(run, MappingRun) else run
@@ -60,6 +69,8 @@ class Reader:
         self._left = _MOST
 
     def run(self, data: dict[str, Any]) -> Run:
+        if data["run"] == "counted mappings":
+            return self._counted_mappings(data)
         return self._counted(data) if data["run"] == "counted" else self._of_chunks(data)
 
     def _counted(self, data: dict[str, Any]) -> CountRun:
@@ -68,6 +79,14 @@ class Reader:
         if first < 0 or kind.name != f"{of}.{first}":
             raise ValueError(f"the run of {of} does not begin with {kind.name}")
         return CountRun(of, range(first, first + count), kind)
+
+    def _counted_mappings(self, data: dict[str, Any]) -> CountMappingRun:
+        memory, of = self._counted(data["memory"]), self._read(str, data["of"])
+        first, offset, size, asked = (self._read(int, data[key]) for key in ("first", "offset", "size", "asked"))
+        if not isinstance(memory.kind, CreateAllocation) or not 0 < size <= memory.kind.size or min(first, offset) < 0:
+            raise ValueError(f"the mappings of {of} are no run")
+        origin, rights = self._read(Span | None, data["origin"]), self._read(Rights, data["rights"])
+        return CountMappingRun(of, first, memory, offset, (size, asked), origin, rights)
 
     def _of_chunks(self, data: dict[str, Any]) -> ChunkRun:
         kinds, region = [self._read(CreateAllocation, kind) for kind in data["kinds"]], self._read(str, data["region"])
@@ -112,29 +131,33 @@ def require_fitting(some_steps: Sequence[Step], made: Container[str]) -> None:
     by_stem: dict[Stem, list[Run]] = defaultdict(list)
     for _, run in runs(some_steps):
         by_stem[run.stem].append(run)
-    for (of, sign), here in by_stem.items():
+    for (of, _), here in by_stem.items():
         here.sort(key=attrgetter("numbers.start"))
         if any(before.numbers.stop > after.numbers.start for before, after in pairwise(here)):
             raise ValueError(f"two runs have the same number of {of}")
-        for run in here if sign == OF_MAPPING else ():
-            _require_memory(run, by_stem.get((of, OF_MEMORY), ()), made)
-            if of not in made:
-                raise KeyError(of)
+        for run in here:
+            if isinstance(run, MappedRun):
+                _require_memory(run, by_stem.get(run.memory.stem, ()), made)
+                if run.of not in made:
+                    raise KeyError(run.of)
     for step in plain(some_steps) if by_stem else ():
         stem, number = (stem_of(step.name) if step.makes else None) or (None, 0)
         if stem is not None and any(number in run.numbers for run in by_stem.get(stem, ())):
             raise ValueError(f"{step.name} is made twice")
 
 
-def _require_memory(mapped: Run, memory: Sequence[Run], made: Container[str]) -> None:
-    """Raises KeyError: a chunk of these mappings has no memory."""
-    there = [run.numbers for run in memory]
-    for chunk in mapped.numbers if not any(chunks == mapped.numbers for chunks in there) else ():
-        name = memory_of(mapped.of, chunk)
-        if name not in made and not any(chunk in chunks for chunks in there):
+def _require_memory(mapped: MappedRun, memory: Sequence[Run], made: Container[str]) -> None:
+    """Raises KeyError: one of these mappings has no memory."""
+    there, wanted = [run.numbers for run in memory], mapped.memory.numbers
+    for number in wanted if wanted not in there else ():
+        name = mapped.memory.name_of(number)
+        if name not in made and not any(number in numbers for numbers in there):
             raise KeyError(name)
 
 
-def counted_in(some_steps: Sequence[Step]) -> Container[str]:
-    """The names that runs of `count:` make."""
-    return ByName({}, [(run, CountRun.made) for _, run in runs(some_steps) if isinstance(run, CountRun)])
+def made_in_runs(some_steps: Sequence[Step]) -> Mapping[str, Container[str]]:
+    """Kind of object -> the names of those that runs make."""
+    by_kind: dict[str, list[tuple[Run, OfMember]]] = defaultdict(list)
+    for _, run in runs(some_steps):
+        by_kind[run.makes].append((run, type(run).made))
+    return {kind: ByName({}, of_runs) for kind, of_runs in by_kind.items()}

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
+from hipplan.kinds.mapping.live import Map
 from hipplan.plain import counted
-from hipplan.program.count_runs import CountRun, count_runs
+from hipplan.program.count_runs import CountMappingRun, CountRun, count_mapping_runs, count_runs
 from hipplan.program.listing import Line
 from hipplan.program.program import Program
 from hipplan.program.resources import RANGES, Resource
-from hipplan.program.runs import alike, in_parts
+from hipplan.program.runs import Run, alike, in_parts, plain
 from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.tables import fitted_table
 from hipplan.units import about_size, format_size, short_size
@@ -101,12 +102,23 @@ AlikeResources = Sequence[tuple[Resource, int]]
 
 def resources_by_kind(program: Program) -> AlikeResources:
     """The objects of a program. Of those of a run of `count:` there is the first, others stand for themselves."""
-    counted_runs = count_runs(program.steps).values()
-    if not counted_runs:
+    counted, mapped = count_runs(program.steps), count_mapping_runs(program.steps)
+    if not counted:
         return [*zip(program.resources, repeat(1))]
-    counts = {run.kind.name: len(run) for run in counted_runs}
-    few = in_parts(program.steps, lambda part: part, lambda run: (run.kind,) if isinstance(run, CountRun) else run)
-    return [(resource, counts.get(resource.name, 1)) for resource in program.of_steps(few)]
+    apart = {step.allocation.rpartition(".")[0] for step in plain(program.steps) if isinstance(step, Map)}
+    apart |= {run.memory.of for run in mapped if run.memory.numbers != counted[run.memory.of].numbers}
+    counts: dict[str, int] = {}
+
+    def few(run: Run) -> Sequence[Step]:
+        of = run.memory.of if isinstance(run, CountMappingRun) else run.of
+        if not isinstance(run, (CountRun, CountMappingRun)) or of in apart:
+            return run
+        first = run.numbers.start
+        counts[run.name_of(first)] = len(run.numbers)
+        return run[: run.number_of(first + 1)]
+
+    steps = in_parts(program.steps, lambda part: part, few)
+    return [(resource, counts.get(resource.name, 1)) for resource in program.of_steps(steps)]
 
 
 def how_many(resources: AlikeResources) -> int:

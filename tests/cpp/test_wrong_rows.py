@@ -349,7 +349,7 @@ COUNT_RUN: row.Row = ("create counted", "s", 0, 5, 3, ("create device buffer", 0
         ({2: -1}, "a run has slots"),
         ({3: 2**64 - 2}, "a run has a number that is too large"),
         ({4: 2**63}, "more than memory can hold"),
-        ({5: ("create stream", 0)}, "makes none"),
+        ({5: ("create stream", 0)}, "is an allocation or a buffer"),
         ({5: ("create device buffer", 0)}, "a row ends too early"),
         ({5: ("create device buffer", 0, MIB, 1)}, "a row is too long"),
         ({5: "create device buffer"}, "a row is a tuple"),

@@ -261,15 +261,45 @@ CHANGES: dict[str, tuple[Plan, Plan]] = {
 """What changes -> the buffers before and after."""
 
 
-@pytest.mark.parametrize("which", CHANGES)
+def mapped(count: int, *more: str, **lines: Any) -> Plan:
+    """Counted allocations, mapped in a range that has room for more. more: allocations that are mapped behind them."""
+    memory = {"device": "gpu.0", "size": CHUNK, "count": count}
+    mappings = [{"allocation": "m.*", **lines}, *({"allocation": name} for name in more)]
+    single = {name: {"device": "gpu.1", "size": CHUNK} for name in more}
+    range_ = {"size": 100 * CHUNK, "access": {"gpu.0": "rw"}, "mappings": mappings}
+    return {"allocations": {"m": memory, **single}, "reservations": {"range": range_}}
+
+
+MAPPED: dict[str, tuple[Plan, Plan]] = {
+    "more are mapped": (mapped(40), mapped(43)),
+    "fewer are mapped": (mapped(40), mapped(33)),
+    "few mappings are left": (mapped(40), mapped(5)),
+    "mapped with one behind": (mapped(40), mapped(40, "b")),
+    "mapped further down": (mapped(40), mapped(40, at=4 * CHUNK)),
+    "with other access": (mapped(40), mapped(40, access={"gpu.0": "r"})),
+    "without access": (mapped(40), mapped(40, access={"gpu.0": "none"})),
+    "no longer mapped": (mapped(40), {"allocations": mapped(40)["allocations"]}),
+    "gone": (mapped(40), {"buffers": {"b": DEVICE}}),
+}
+"""What changes -> the plans before and after, but for what is beside."""
+
+
+def both_of(which: str) -> tuple[Plan, Plan]:
+    if which in MAPPED:
+        return MAPPED[which]
+    before, after = CHANGES[which]
+    return {"buffers": before}, {"buffers": after}
+
+
+@pytest.mark.parametrize("which", [*CHANGES, *MAPPED])
 def test_counts_in_runs_and_written_out_make_one_layout(
     which: str, tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever call fails."""
     monkeypatch.setattr(on_demand, "LEAST", LEAST)
     beside = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"kv": {"size": 40 * CHUNK, "chunk": CHUNK}}}
-    first, second = ({**beside, "buffers": buffers} for buffers in CHANGES[which])
-    number = [*CHANGES].index(which)
+    first, second = ({**beside, **plan} for plan in both_of(which))
+    number = [*CHANGES, *MAPPED].index(which)
     release = [*RELEASES][number % len(RELEASES)]
     players = [Player(0, tmp_path / name, sim) for name in ("runs", "written out")]
     no_fault = players[0].play_update(first, second, release, (0, 0))

@@ -9,7 +9,8 @@ import pytest
 
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, Rights, TakeOut
-from hipplan.program.runs import MappingRun, MemoryRun, alike
+from hipplan.program.chunk_runs import MappingRun, MemoryRun
+from hipplan.program.runs import alike
 from hipplan.program.taken_out import TakeOutRun, downward
 
 SIZE = 1 << 21

@@ -11,6 +11,8 @@ from hipplan.errors import Diagnostic
 from hipplan.language.budget import Budget
 from hipplan.language.model.plan import Plan
 from hipplan.language.objects import (
+    AllocationLine,
+    AllocationsByName,
     BufferLine,
     BuffersByName,
     Objects,
@@ -54,10 +56,10 @@ def resolve(
     names = Names(span, broken, budget)
     whole, plan = plan, part_of(plan, rank, names)
     devices = Devices(plan, names, devices_named(left_out))
-    allocations: dict[str, ResolvedAllocation] = {}
-    for alike, path, spec in names.spread("allocations", plan.allocations):
-        allocation = ResolvedAllocation(spec, devices.location(spec.device, (*path, "device")), path)
-        allocations.update(dict.fromkeys(alike, allocation))
+    allocations = AllocationsByName([
+        AllocationLine(ResolvedAllocation(spec, devices.location(spec.device, (*path, "device")), path), alike)
+        for alike, path, spec in names.spread("allocations", plan.allocations)
+    ])  # fmt: skip
     streams = {
         name: ResolvedStream(name, devices.device(spec.device, (*path, "device")), path)
         for alike, path, spec in names.spread("streams", plan.streams)

@@ -44,7 +44,7 @@ def check_addresses(
 def _of_reservations(reservations: Mapping[str, ResolvedReservation]) -> Iterator[_Range]:
     for name, reservation in reservations.items():
         spec, path = reservation.spec, reservation.path
-        size = spec.size or max((mapping.at + mapping.size for mapping in reservation.mappings), default=0)
+        size = spec.size or max((line.end for line in reservation.lines), default=0)
         slack = 0 if spec.alignment is None or spec.address_policy == "exact" else spec.alignment
         yield _Range(name, size + slack, (*path, "alignment" if slack > size else "size"))
 

@@ -27,7 +27,8 @@ def resolve_contents(
     """The contents, in the order written."""
     if not plan.contents:
         return {}
-    access = {mapping.name: mapping.access for reservation in reservations.values() for mapping in reservation.mappings}
+    mappings = [mapping for reservation in reservations.values() for mapping in reservation.mappings]
+    access = {mapping.name: mapping.access for mapping in mappings}
     anywhere = {name: _anywhere(region) for name, region in regions.items()}
     access |= anywhere
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Literal
 
-from hipplan.language.counted import TakenNames
+from hipplan.language.counted import LineNames, TakenNames
 from hipplan.language.host import HOST, is_host
 from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, PeerLink
 from hipplan.language.model.plan import Plan
@@ -36,7 +36,7 @@ class Devices:
             self._select(plan.devices)
         else:
             self._default({**dict.fromkeys(more, _DEVICES), **dict(reversed([*_names_spoken_of(plan)]))})
-        self._families = families(self.all, names.budget)
+        self._families = families([[*self.all]], names.budget)
         self._first = next(iter(self.all), "gpu.0")
 
     def device(self, name: str | None, path: Path) -> str:
@@ -99,9 +99,11 @@ class Devices:
         """Devices by name or pattern, and the host as in holder(), each once."""
         members_named: dict[str, None] = {}
         for index, name in enumerate(names):
-            members = [self.holder(name, (*path, index), why_not)] if name in self.all or is_host(name) else []
+            members: LineNames = []
             if name.endswith(".*"):
                 members = self._families.get(name[:-2], [])
+            elif name in self.all or is_host(name):
+                members = [self.holder(name, (*path, index), why_not)]
             self._names.ask("links", len(members), f"'{name}'", (*path, index))
             if not members:
                 self._missing(name, (*path, index))

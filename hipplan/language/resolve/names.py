@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeVar
 
 from hipplan.errors import Diagnostic, Span, Suggestions
@@ -139,16 +139,32 @@ def families_of(name: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def families(names: Iterable[str], budget: Budget) -> dict[str, list[str]]:
-    """Family -> its members, in order: what `kv.*` stands for."""
-    similar: dict[str, list[str]] = {}
-    for family, members in groupby(names, lambda name: name.rpartition(".")[0]):
-        if family:
-            together, above = list(members), [*families_of(family), family]
-            budget.take("links", len(together) * len(above), f"'{together[-1]}', in as many families,")
-            for name_above in above:
-                similar.setdefault(name_above, []).extend(together)
+def families(lines: Iterable[LineNames], budget: Budget) -> dict[str, LineNames]:
+    """Family -> its members, in order: what `kv.*` stands for. lines: the names that each line of the plan makes."""
+    similar: dict[str, LineNames] = {}
+    for family, together in _neighbours(lines):
+        above = [*families_of(family), family]
+        budget.take("links", len(together) * len(above), f"'{together[-1]}', in as many families,")
+        for name_above in above:
+            there = similar.setdefault(name_above, together)
+            if isinstance(there, list) and there is not together:
+                there.extend(together)
+            elif there is not together:
+                similar[name_above] = [*there, *together]
+            elif isinstance(together, list):
+                similar[name_above] = [*together]  # each family has a list of its own
     return similar
+
+
+def _neighbours(lines: Iterable[LineNames]) -> Iterator[tuple[str, LineNames]]:
+    """(family, names) of neighbours in one family. What `count` makes of a line is together."""
+    for is_list, alike in groupby(lines, lambda names: isinstance(names, list)):
+        if not is_list:
+            yield from ((names.of, names) for names in alike if not isinstance(names, list))
+            continue
+        for family, members in groupby(chain.from_iterable(alike), lambda name: name.rpartition(".")[0]):
+            if family:
+                yield family, [*members]
 
 
 _LISTED_MAX = 6

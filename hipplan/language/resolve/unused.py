@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hipplan.errors import Diagnostic
 from hipplan.language.model.plan import Plan
-from hipplan.language.objects import Objects, Path, ResolvedRegion, ResolvedReservation
+from hipplan.language.objects import Objects, Path, ResolvedAllocation, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
 
 
@@ -22,9 +22,8 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             span = names.span(path, key=True)
             names.findings.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
 
-    mapped = {mapping.allocation for reservation in objects.reservations.values() for mapping in reservation.mappings}
     for reservation in objects.reservations.values():
-        for mapping in reservation.lines():
+        for mapping in reservation.firsts():
             if not any(right != "none" for right in mapping.access.values()):
                 why = "HIP gives no device access to a new mapping, not even the device that holds it"
                 summary = f"no device may access '{mapping.allocation}' in '{reservation.name}'"
@@ -34,8 +33,8 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             why = "it applies to mappings without their own access, and every mapping has its own"
             summary = f"the access of '{reservation.name}' is unused"
             warn("HP255", summary, (*reservation.path, "access"), why, "remove it, or remove access from the mappings")
-    for name, allocation in objects.allocations.items():
-        if name not in mapped and allocation.spec.shareable == "none":
+    for name, allocation in _unmapped(objects):
+        if allocation.spec.shareable == "none":
             why = "an allocation has no address until a reservation maps it"
             warn("HP251", f"nothing maps '{name}'", allocation.path, why, "map it, or remove it")
     buffers = [line.first for line in objects.buffers.lines]
@@ -69,6 +68,16 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             warn(note.code, note.summary, (*buffer.path, *note.where), note.why, note.hint)
 
 
+def _unmapped(objects: Objects) -> Iterator[tuple[str, ResolvedAllocation]]:
+    """The first allocation of each line of the plan that no reservation maps."""
+    lines = [line for reservation in objects.reservations.values() for line in reservation.lines]
+    whole = {id(line.memory) for line in lines}
+    several = {name for line in lines if isinstance(line.memory, list) for name in line.memory}
+    for memory, names in objects.allocations.lines:
+        if id(names) not in whole and (name := next((name for name in names if name not in several), None)):
+            yield name, memory
+
+
 def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str]:
     """The rights of devices on memory that attached processes may write."""
     if isinstance(range_, ResolvedRegion):
@@ -76,7 +85,7 @@ def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str
         return rights if range_.spec.attached == "rw" else set()
     return {
         right
-        for mapping_line in range_.lines()
+        for mapping_line in range_.firsts()
         if mapping_line.attached == "rw"
         for right in mapping_line.access.values()
     }
@@ -88,5 +97,5 @@ def _filled(objects: Objects) -> Iterator[str]:
     for name in objects.contents:
         yield tensors.get(name, name.partition("[")[0])
     for name, reservation in objects.reservations.items():
-        if any(objects.allocations[mapping.allocation].spec.bind is not None for mapping in reservation.mappings):
+        if any(objects.allocations[line.first.allocation].spec.bind is not None for line in reservation.lines):
             yield name
