@@ -46,7 +46,7 @@ class ByLine(Mapping[str, Made], Generic[SomeLine, Made]):
         return line
 
     def __getitem__(self, name: str) -> Made:
-        made: Made = self.line_of(name).member(name)  # type: ignore[assignment]
+        made: Made = self.line_of(name).member(name)  # type: ignore[assignment]  # the lines are of this
         return made
 
     def __iter__(self) -> Iterator[str]:

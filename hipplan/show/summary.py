@@ -106,7 +106,8 @@ def resources_by_kind(program: Program) -> AlikeResources:
     if not counted:
         return [*zip(program.resources, repeat(1))]
     apart = {step.allocation.rpartition(".")[0] for step in plain(program.steps) if isinstance(step, Map)}
-    apart |= {run.memory.of for run in mapped if run.memory.numbers != counted[run.memory.of].numbers}
+    whole = {(run.of, run.numbers) for run in counted.values()}  # some memory may have moved since
+    apart |= {run.memory.of for run in mapped if (run.memory.of, run.memory.numbers) not in whole}
     counts: dict[str, int] = {}
 
     def few(run: Run) -> Sequence[Step]:

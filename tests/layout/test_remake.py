@@ -16,6 +16,7 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError, LayoutInUse
 from hipplan.layout.layout import Layout
+from hipplan.show.summary import how_many, resources_by_kind
 from tests.conftest import Simulator, not_under_tsan
 
 MIB = 2**20
@@ -292,3 +293,19 @@ def test_what_is_copied_is_read_where_it_is_if_its_device_may(
     if (name, device) == ("twice", "gpu.0"):
         address += len(data)  # where that one may read
     assert sim.read(address, len(data)) == data
+
+
+def test_objects_are_counted_where_the_memory_of_a_run_of_mappings_has_moved(sim: Simulator) -> None:
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "allocations": {"m": {"device": "gpu.0", "size": "2MiB", "count": 40}},
+        "reservations": {"r": {"access": {"gpu.0": "rw", "gpu.1": "rw"}, "mappings": [{"allocation": "m.*"}]}},
+        "buffers": {"s": {"kind": "pinned", "size": "4KiB", "count": 40}},
+        "regions": {"kv": {"size": "400MiB", "chunk": "2MiB"}},
+    }
+    with hipplan.apply(plan, runtime="sim") as layout:
+        before = how_many(resources_by_kind(layout.program))
+        for number in range(40):
+            layout.remap(f"m.{number}", device="gpu.1")
+        assert how_many(resources_by_kind(layout.program)) == before == 522
