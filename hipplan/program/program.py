@@ -324,10 +324,13 @@ class Program(InNotebooks):
         single, in_runs = [*plain(other)], {self.number_of(run): run for _, run in runs(other)}
         before = Series(self.steps)
         steps = before.with_parts(in_runs) if in_runs else before
-        steps = steps.with_changed({self.numbers[number_key(step)]: step for step in single})
+        numbered = {self.numbers[number_key(step)]: step for step in single}
+        # The order of its rights depends on where its memory is, so a run of mappings is one of where it was.
+        moved = {step.name for step in single if step.owns_memory and step.owner != self.owners[step.name]}
+        remapped = {step.name for step in single if isinstance(step, Map) and step.allocation in moved}
+        steps = steps.with_changed(numbered, {n for n, step in numbered.items() if step.name in remapped})
         of_runs = (before.parts_between(number, number + len(run)) for number, run in in_runs.items())
-        alone = [before[self.numbers[number_key(step)]] for step in single]
-        were = Series.joined((alone, *chain.from_iterable(of_runs)))
+        were = Series.joined(([before[number] for number in numbered], *chain.from_iterable(of_runs)))
         new = replace(self, steps=steps, **fields)
         known: dict[str, Callable[[], Any]] = {
             "makers": lambda: Layered(self.makers).with_changed({step.name: step for step in single if step.makes}),

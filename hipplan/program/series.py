@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -113,9 +113,10 @@ class Series(Sequence[Item]):
             parts.append(((*first[:before], *last[:counted]), before + counted))
         return self._of(parts, self._count + len(more), self._changed)
 
-    def with_changed(self, changed: Mapping[int, Item]) -> Series[Item]:
-        """The same, with other items at these numbers, which are from 0 on."""
-        differ = {number: item for number, item in changed.items() if self[number] != item}
+    def with_changed(self, changed: Mapping[int, Item], apart: Container[int] = ()) -> Series[Item]:
+        """The same, with other items at these numbers, which are from 0 on. apart: of those that no run has any longer,
+        not even where they are equal."""
+        differ = {number: item for number, item in changed.items() if number in apart or self[number] != item}
         if not differ:
             return self
         known: Layered[int, Item] = Layered({}) if self._changed is None else self._changed

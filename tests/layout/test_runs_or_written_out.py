@@ -18,6 +18,7 @@ import pytest
 import hipplan
 from hipplan.layout.undo import wait_until_freed
 from hipplan.program import on_demand
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.on_demand import LEAST
 from hipplan.program.runs import runs
 from tests.conftest import WHOLE, Simulator
@@ -74,12 +75,18 @@ def region(draw: Draw, release: str) -> Plan:
     return {"chunk": CHUNK, **some}
 
 
-def plan(draw: Draw, regions: dict[str, Plan]) -> Plan:
+def plan(draw: Draw, regions: dict[str, Plan], release: str) -> Plan:
     buffer = {"kind": "device", "device": "gpu.0", "size": draw.choice(("64KiB", "128KiB"))}
     made: Plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "buffers": {"b": buffer}, "regions": regions}
     if draw.random() < 0.3:
         made["allocations"] = {"a": {"device": "gpu.1", "size": CHUNK}}
         made["reservations"] = {"own": {"size": 4 * CHUNK, "mappings": [{"allocation": "a"}]}}
+    if draw.random() < 0.4:
+        count = draw.choice((40, 44))
+        made.setdefault("allocations", {})["m"] = {"device": "gpu.0", "size": CHUNK, "count": count}
+        access = {"gpu.0": "rw"} | ({} if release == "6.2" else {"gpu.1": "rw"})
+        own = {"size": 50 * CHUNK, "access": access, "mappings": [{"allocation": "m.*"}]}
+        made.setdefault("reservations", {})["counted"] = own
     if draw.random() < 0.5 and "tensors" in (kv := regions.get("kv", {})) and "access" not in kv:
         made["contents"] = {"kv.t": {"value": 1.0}}
     return made
@@ -95,12 +102,12 @@ def other_plan(draw: Draw, regions: dict[str, Plan], release: str) -> Plan:
             now[name] = was | {"size": was["size"] + draw.choice((-1, 1, 5)) * CHUNK}
         elif chance < 0.5:
             del now[name]
-    return plan(draw, now | ({"more": region(draw, release)} if draw.random() < 0.3 else {}))
+    return plan(draw, now | ({"more": region(draw, release)} if draw.random() < 0.3 else {}), release)
 
 
 def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tuple[str, Act]:
     """An act and its name."""
-    name, size = draw.choice(("kv", "w", "kv", "w", "*")), draw.choice((1, 2, 5, 40)) * CHUNK
+    name, size = draw.choice(("kv", "w", "kv", "w", "*", "counted")), draw.choice((1, 2, 5, 40)) * CHUNK
     device, keeps, retain = draw.choice((None, "gpu.0", "gpu.1", "host")), draw.random() < 0.7, draw.random() < 0.3
     first = draw.randrange(34)
     part = first * CHUNK, (first + draw.choice((1, 3, 30))) * CHUNK
@@ -141,7 +148,7 @@ class Player:
     def play(self) -> list[str]:
         release = self.draw.choice([*RELEASES])
         regions = {name: region(self.draw, release) for name in ("kv", "w")}
-        first, record = plan(self.draw, regions), self.folder / "record"
+        first, record = plan(self.draw, regions, release), self.folder / "record"
         self.lines += [release, json.dumps(first)]
         with same_calls_each_time(), as_release(self.sim, RELEASES[release], *QUIRKS[release].split()):
             layout = self.done("apply", lambda: hipplan.apply(first, runtime="sim", answer=False, record=record))
@@ -214,6 +221,10 @@ class Player:
         self.lines += [*map(str, program.resources), *map(str, program.steps)]
         self.lines += [str(sorted(fact.items())) for fact in (program.slots, program.owners, program.taken)]
         self.lines.append(str((program.descriptors, program.range_sizes)))
+        for _, run in runs(program.steps):
+            if isinstance(run, MappedRun):
+                memory = {number: run.memory_name(number) for number in run.numbers}
+                assert {run.owner(number) - program.owners[name] for number, name in memory.items()} == {0}, run.of
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
