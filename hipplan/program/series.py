@@ -18,8 +18,8 @@ class Series(Sequence[Item]):
     """A sequence in parts. Those that are added at its end are each at most half as long as the one before, so that
     there are few. It equals every sequence with the same items.
 
-    Items that are made on demand stay so. Items that were changed are kept beside the parts, until they are half of
-    all.
+    Items that are made on demand stay so. Items that were changed are kept beside the parts, until they are all of
+    them.
     """
 
     __slots__ = ("_changed", "_count", "_parts", "_segments")
@@ -121,7 +121,7 @@ class Series(Sequence[Item]):
             return self
         known: Layered[int, Item] = Layered({}) if self._changed is None else self._changed
         made = self._of([*self._parts], self._count, known.with_changed(differ))
-        return Series(tuple(made)) if 2 * len(made._changed or ()) >= self._count else made
+        return Series(tuple(made)) if len(made._changed or ()) >= self._count else made
 
     def first(self, count: int) -> Series[Item]:
         """Only so many items, from the first one on. count: at most as many as there are."""

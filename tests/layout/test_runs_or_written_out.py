@@ -302,6 +302,7 @@ def both_of(which: str) -> tuple[Plan, Plan]:
     return {"buffers": before}, {"buffers": after}
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("which", [*CHANGES, *MAPPED])
 def test_counts_in_runs_and_written_out_make_one_layout(
     which: str, tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch

@@ -62,7 +62,7 @@ def test_single_changes_make_few_layers_and_copy_little() -> None:
     series = Series(items)
     for number in range(2_000):
         series = series.with_changed({number: -number})
-        assert series._changed is None or (len(series._changed) < 1_000 and len(series._changed._layers) <= 11)
+        assert series._changed is None or (len(series._changed) < 2_000 and len(series._changed._layers) <= 11)
     assert series == [-number for number in range(2_000)]
 
 
