@@ -318,7 +318,7 @@ def _report(layout: Layout, as_json: bool) -> None:
         return
     program = layout.program
     checks = f"{counted(len(layout.checks), 'check')} passed" if layout.checks else "not verified"
-    steps = counted(len(from_nothing(program).all_steps), "step")
+    steps = counted(from_nothing(program).step_count, "step")
     where = f"{program.machine}, {version_of(layout.runtime)}"
     render.print_line(f"{program.name}: applied on {where}; {steps}, {checks}", style="bold")
     render.print_line(render.devices_text(program, here=True))

@@ -54,6 +54,8 @@ class Copies:
         have put it there (HP416).
         """
         old, new = change.old, change.new
+        if not (change.contents or new.backups):
+            return
         written = {step.file_written for step in change.contents}
         read = {file for step in change.contents for file in step.files_read}
         before, now = Backups.of(old.backups).firsts, Backups.of(new.backups).firsts
@@ -90,6 +92,8 @@ class Copies:
 
     def keep_only(self, program: Program) -> None:
         """Drops what no backup of a program needs."""
+        if not (self.sums or self.files):
+            return
         places = places_of(program.backups)
         self.sums = {key: checksum for key, checksum in self.sums.items() if key[0] in places}
         self._unneeded = [file for place, file in self.files.items() if place not in places]

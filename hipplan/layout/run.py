@@ -35,7 +35,7 @@ def run(
     change = lower(from_nothing(program), program.nothing)
     record = options.record
     if record is not None:
-        record.begin(program, described(runtime), len(change.lowered.all_steps))
+        record.begin(program, described(runtime), change.lowered.step_count)
     book = _core.LeaseBook()
     holdings = _core.Holdings(_core.Retired(runtime, book, program.name), book)
     holdings.state = State(change.planned.old, change.lowered.old, runtime, _core.Snapshot(holdings))

@@ -38,7 +38,6 @@ from hipplan.program.checks import Check
 from hipplan.program.content_steps import check_files
 from hipplan.program.facts import made_slots
 from hipplan.program.runs import plain
-from hipplan.program.series import Series
 from hipplan.program.steps import Step
 
 
@@ -57,6 +56,7 @@ class Transaction:
         """Calls that were repeated because the driver returned NotReady."""
         self._bindings = still_needed({**self.old.bindings, **bindings(options.bind)}, change.planned.new)
         self._options = options
+        self._is_observed = options.on_step is not None or options.on_progress is not None
         self._number = 0
         """The number of the running step, from 0."""
         self._step: Step | None = None
@@ -65,7 +65,7 @@ class Transaction:
         self._callbacks = Callbacks()
         self._hint = ""
         """What to do about the driver call that failed."""
-        self._total = len(change.lowered.all_steps)
+        self._total = change.lowered.step_count
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
         self._copies = self.old.copies.for_change()
@@ -115,7 +115,7 @@ class Transaction:
 
     def _make(self) -> None:
         change, old = self._lowered, self.old
-        altering = Series.joined((change.carries, change.changes))
+        altering = change.altering
         rows = self._begin(altering)
         if change.links:
             self._advance(change.links)
@@ -128,7 +128,7 @@ class Transaction:
 
     def _alter(self) -> None:
         change, old = self._lowered, self.old
-        altering = Series.joined((change.carries, change.changes))
+        altering = change.altering
         if altering:
             if change.takes_out:  # hipMemUnmap does not wait for kernels
                 self._step = next(step for step in change.changes if step.takes_out)
@@ -259,7 +259,8 @@ class Transaction:
         while change.done < end:
             self._step = None  # so that an exception of a signal handler is not blamed on a step
             done = change.done
-            self._call_on_step(None if change.searching else steps[done - begin])
+            if self._is_observed:
+                self._call_on_step(None if change.searching else steps[done - begin])
             failure: BaseException | None = None
             try:
                 change.advance(end if self._options.on_step is None else done + 1, gives_up)

@@ -25,7 +25,7 @@ from hipplan.machines.machine import Machine
 from hipplan.program.change import Change
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
-from hipplan.program.runs import alike
+from hipplan.program.runs import plain
 from hipplan.program.steps import UNSEEN
 
 
@@ -46,7 +46,7 @@ def first_links(change: Change) -> dict[int, EnablePeer]:
     """Device -> the first link to it, for devices to which the old program has none. Empty on other releases."""
     if not concerned(change.new.measured):
         return {}
-    coming = [step for step, _ in alike(change.additions) if isinstance(step, EnablePeer)]
+    coming = [step for step in plain(change.additions) if isinstance(step, EnablePeer)]
     links = [*(step for step in change.links if isinstance(step, EnablePeer)), *coming]
     reached = peers_of(change.old) if links else set()
     return {link.peer: link for link in reversed(links) if link.peer not in reached}

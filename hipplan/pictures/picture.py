@@ -155,7 +155,7 @@ def _facts(programs: Sequence[Program]) -> list[str]:
     facts = [counted(len(programs), "rank")] if len(programs) > 1 else []
     facts += [f"device memory {about_size(sum(sizes))}"]
     facts += [f"{about_size(waste)} of it padding"] if waste else []
-    count = sum(len(from_nothing(program).all_steps) for program in programs)
+    count = sum(from_nothing(program).step_count for program in programs)
     return [*facts, counted(count, "step")]
 
 

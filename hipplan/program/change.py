@@ -140,6 +140,17 @@ class Change:
         return Series.joined((*first, self.carries, self.changes, self.contents, self.seals))
 
     @property
+    def altering(self) -> Sequence[steps.Step]:
+        """The steps between additions and seals that are no contents."""
+        return Series.joined((self.carries, self.changes)) if self.carries else self.changes
+
+    @property
+    def step_count(self) -> int:
+        """The number of all steps, which are not joined for it."""
+        parts = (self.links, self.additions, self.carries, self.changes, self.contents, self.seals)
+        return sum(map(len, parts))
+
+    @property
     def devices_of_both(self) -> dict[str, int]:
         """The devices to wait for: those of both programs."""
         out = dict(self.new.devices)

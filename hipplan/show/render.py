@@ -226,6 +226,6 @@ def ranks_table(programs: Sequence[Program]) -> str:
         devices = ", ".join(f"{name} is device {ordinal}" for name, ordinal in own.items())
         taken = short_size(sum(program.bytes_by_device().values()))
         maps = ", ".join(f"{name} ({short_size(program.regions[name].mapped)})" for name in program.parts)
-        steps = str(len(from_nothing(program).all_steps))
+        steps = str(from_nothing(program).step_count)
         rows.append([str(program.rank.rank), str(program.rank.node), devices, taken, steps, maps])
     return fitted_table(columns, rows)

@@ -152,7 +152,7 @@ def ranks_summary(programs: Sequence[Program]) -> dict[str, Any]:
     ranks = [
         asdict(program.rank)
         | {"bytes_by_device": program.bytes_by_device()}
-        | {"steps": len(from_nothing(program).all_steps), "resources": len(program.resources)}
+        | {"steps": from_nothing(program).step_count, "resources": len(program.resources)}
         for program in programs[: summary.ROWS_MAX]
     ]
     return {
@@ -240,7 +240,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
         "visibility": visibility(),
         "runtime": layout.runtime.path,
         "notice": layout.notice,
-        "steps": len(from_nothing(program).all_steps),
+        "steps": from_nothing(program).step_count,
         "retries": layout.retries,
         "bytes_by_device": program.bytes_by_device(),
         "resources": resources,
