@@ -10,10 +10,14 @@ from __future__ import annotations
 import os
 import zlib
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeVar
 
 import pytest
 
 from tests.conftest import WHOLE
+
+Case = TypeVar("Case")
 
 PARTS = 4
 PART = int(os.environ.get("HIPPLAN_PART", "0"))
@@ -38,8 +42,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.nodeid not in others]
 
 
+def share(cases: Sequence[Case]) -> Sequence[Case]:
+    """The cases of a sweep within a test that a run takes, in their order."""
+    return cases if ALL else sorted(_mixed(cases)[PART::PARTS], key=cases.index)
+
+
 def taken(cases: list[str], part: int) -> list[str]:
     """The cases of a test that a part takes: one at least."""
-    mixed = sorted(cases, key=lambda case: zlib.crc32(case.encode()))  # neighbours are skipped for the same reason
-    parts = min(PARTS, len(mixed))
-    return mixed[part % parts :: parts]
+    parts = min(PARTS, len(cases))
+    return _mixed(cases)[part % parts :: parts]
+
+
+def _mixed(cases: Sequence[Case]) -> list[Case]:
+    """The cases in another order, the same each time: neighbours mostly end alike, or are skipped for one reason."""
+    return sorted(cases, key=lambda case: zlib.crc32(str(case).encode()))

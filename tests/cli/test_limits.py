@@ -123,6 +123,7 @@ def _hold(
     return out
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("text", PAST.values(), ids=PAST)
 def test_an_expansion_past_the_limit_is_one_error_and_takes_nothing(text: str, hold: Hold) -> None:
     (outputs,) = hold(text, SMALL, [["preview", "--machine", "sim-2"]])
@@ -149,6 +150,7 @@ NEAR: dict[str, str] = {
 }
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("text", NEAR.values(), ids=NEAR)
 def test_large_plans_are_quick(text: str, hold: Hold) -> None:
     verbs = [["validate"], ["preview", "--machine", "sim-2"], ["preview", "--machine", "sim-2", "--format", "json"]]
@@ -176,6 +178,7 @@ SLOW: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(("machine", "text"), SLOW.values(), ids=SLOW)
 def test_a_plan_with_mistakes_is_refused_quickly(machine: str, text: str, tmp_path: Path, hold: Hold) -> None:
     if machine != "sim-2":
@@ -246,6 +249,7 @@ WRONG: dict[str, tuple[str, int]] = {
 }
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(("text", "most"), WRONG.values(), ids=WRONG)
 def test_no_run_shows_more_than_a_thousand_diagnostics(text: str, most: int, hold: Hold) -> None:
     verbs = [["validate", "--format", form] for form in ("text", "json", "github", "sarif")]
@@ -335,6 +339,7 @@ FLOODS: dict[str, Flood] = {
 """'$' becomes another number in each line. In `make test` one has 10 MB, the others are little past the limit."""
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("what", FLOODS)
 def test_a_flood_of_mistakes_is_one_error_and_refused_quickly(what: str, hold: Hold) -> None:
     """Of each mistake pydantic keeps more than a kilobyte."""
@@ -365,6 +370,7 @@ PROFILES: dict[str, tuple[dict[str, object], int]] = {
 """Those of 10 MB, all but the links, have a quarter of it in `make test`."""
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("what", PROFILES)
 def test_a_hostile_profile_takes_nothing(what: str, tmp_path: Path, hold: Hold) -> None:
     profile, code = PROFILES[what]

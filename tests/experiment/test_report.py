@@ -114,6 +114,7 @@ def test_a_report_says_what_failed_and_why(tmp_path: Path, capsys: pytest.Captur
     assert (failure["cell"], failure["failed"]) == ({"vary": {"size": "8GiB"}, "env": {}}, 2)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("lines", "stems"),
     [

@@ -29,7 +29,7 @@ from tests.faults.test_changes import become
 from tests.layout.native_pool import Allocator
 
 MIB = 2**20
-STEP = 1 if WHOLE else 4
+STEP = 1 if WHOLE else 8
 """Each so many-th request is refused."""
 RESERVED_MIN = 16 * MIB
 """Shorter ranges without rights are the C library's."""
@@ -200,7 +200,7 @@ class Refusals:
         for _ in range(2):  # what is made once for the process
             self._once(0, begin, act, end)
         reserved = _reserved_bytes()
-        nth, refused = 0, -1
+        nth, refused = 1 - STEP, -1
         while self.refused > refused:
             nth, refused = nth + STEP, self.refused
             self._once(nth, begin, act, end)

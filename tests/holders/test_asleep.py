@@ -208,6 +208,7 @@ def test_a_sleep_that_waits_is_cancelled_by_an_interrupt(held: Held, number: sig
     assert sleep() == 0
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize(("verb", "call"), [("sleep", SAVING), ("wake", SAVING_OR_RESTORING)])
 def test_an_interrupted_sleep_or_wake_changes_nothing(

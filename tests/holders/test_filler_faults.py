@@ -47,6 +47,7 @@ def calls_of(verb: str, plan: Path) -> int:
     return sum("call" in json.loads(line) for line in trace.read_text().splitlines())
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_driver_call_of_a_filler_fails(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sim: Simulator, verb: str

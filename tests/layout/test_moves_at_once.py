@@ -153,6 +153,7 @@ SECOND: dict[str, Act] = {
 BECOMES = {("x", "load"): b"A", ("x", "load in a stream"): b"A", ("y", "load"): b"B", ("y", "fill"): b"B"}
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("second", SECOND)
 @pytest.mark.parametrize("first", FIRST)
 def test_no_byte_goes_astray(

@@ -13,6 +13,7 @@ import pytest
 import hipplan
 from tests.conftest import WHOLE
 from tests.faults.counting import each
+from tests.parts import share
 from tests.ranks.workers import SHORT_S, Outcome, Task, Workers, patiently, too_late
 
 MIB = 2**20
@@ -160,7 +161,7 @@ def disturbed(outcomes: list[Outcome | None], killed: int) -> bool:
 def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: int) -> None:
     """The other ranks decide alike: all commit or none does, and no rank is left waiting."""
     seen = set()
-    for rank, at, after in positions(size):
+    for rank, at, after in share(positions(size)):
 
         def killed(timeout: float, rank: int = rank, at: int = at, after: bool = after) -> list[Outcome | None]:
             tasks = tasks_for(size, folder(), timeout=timeout)
@@ -179,7 +180,7 @@ def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: i
 def test_a_rank_stops_at_each_message_and_goes_on_when_the_others_are_done(
     workers: Workers, folder: Any, size: int
 ) -> None:
-    for rank, at, after in positions(size):
+    for rank, at, after in share(positions(size)):
         tasks = tasks_for(size, folder(), timeout=SHORT_S)
         tasks[rank].act, tasks[rank].at, tasks[rank].after = "stop", at, after
         answers = results(workers.run(*tasks, resume=True))
@@ -189,7 +190,7 @@ def test_a_rank_stops_at_each_message_and_goes_on_when_the_others_are_done(
 def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_doubt(
     workers: Workers, folder: Any
 ) -> None:
-    for rank, at, after in positions(2):
+    for rank, at, after in share(positions(2)):
 
         def lost(timeout: float, rank: int = rank, at: int = at, after: bool = after) -> list[Outcome | None]:
             tasks = tasks_for(2, folder(), timeout=timeout)
@@ -216,7 +217,7 @@ def test_ranks_decide_alike_when_the_disk_of_the_store_is_full(
 ) -> None:
     """From any operation on nothing can be written, by a rank or by all of them. A rank in doubt says so."""
     seen = set()
-    for at in range(1, OPERATIONS + 1, 1 if WHOLE else 2):
+    for at in share(range(1, OPERATIONS + 1)):
         tasks = tasks_for(2, folder(), timeout=SHORT_S)
         for rank in which:
             tasks[rank].act, tasks[rank].at = "fill", at
