@@ -1,4 +1,5 @@
-"""A plugin for sweeps over many cases: one run takes a fourth of the cases of each test that is marked `in_parts`.
+"""A plugin for sweeps over many cases: one run takes a fourth of the cases of each test that is marked `in_parts`, and
+a fourth of the hardware tests.
 
 `make test` takes the first fourth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
 the one that the hash of the commit chooses. All cases are run by `make reliability`, by `make amd-library`, on a GPU,
@@ -20,6 +21,8 @@ from tests.conftest import WHOLE
 Case = TypeVar("Case")
 
 PARTS = 4
+HARDWARE = "tests/hardware/"
+"""What GPUs are tested with: where there is none, other folders test the same in more ways, so all of it is one sweep."""
 PART = int(os.environ.get("HIPPLAN_PART", "0"))
 ALL = WHOLE or (os.environ.get("HIPPLAN_RUNTIME", "sim") != "sim" and "HIPPLAN_QUICK" not in os.environ)
 
@@ -34,8 +37,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     cases: dict[str, list[str]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("in_parts") and item.nodeid not in config.args:
-            cases[item.nodeid.partition("[")[0]].append(item.nodeid)
+        of_folder = item.nodeid.startswith(HARDWARE)
+        if (of_folder or item.get_closest_marker("in_parts")) and item.nodeid not in config.args:
+            cases[HARDWARE if of_folder else item.nodeid.partition("[")[0]].append(item.nodeid)
     others = {case for of_test in cases.values() for case in {*of_test} - {*taken(of_test, PART)}}
     if others:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
