@@ -37,6 +37,7 @@ def holds(pair: Pair, run: Run, record_property: Callable[[str, object], None]) 
     assert not run.undeclared, report(pair, run)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("first_seed", range(0, PARTS * 10_000, 10_000))
 def test_random_sequences_are_answered_alike(
     first_seed: int, pair: Pair, record_property: Callable[[str, object], None]
@@ -46,6 +47,7 @@ def test_random_sequences_are_answered_alike(
     assert run.compared >= CALLS // PARTS
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("first_seed", range(0, PARTS * 10_000, 10_000))
 def test_random_sequences_of_another_author_are_answered_alike(
     first_seed: int, pair: Pair, record_property: Callable[[str, object], None]
@@ -55,6 +57,7 @@ def test_random_sequences_of_another_author_are_answered_alike(
     assert run.compared >= CALLS // PARTS
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("start", STARTS)
 def test_all_short_sequences_are_answered_alike(
     start: str, pair: Pair, record_property: Callable[[str, object], None]
