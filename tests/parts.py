@@ -22,7 +22,7 @@ Case = TypeVar("Case")
 
 PARTS = 4
 HARDWARE = "tests/hardware/"
-"""What GPUs are tested with: where there is none, other folders test the same in more ways, so all of it is one sweep."""
+"""What GPUs are tested with. Without one, other folders test the same in more ways: it is one sweep then."""
 PART = int(os.environ.get("HIPPLAN_PART", "0"))
 ALL = WHOLE or (os.environ.get("HIPPLAN_RUNTIME", "sim") != "sim" and "HIPPLAN_QUICK" not in os.environ)
 

@@ -13,11 +13,12 @@ from hipplan.kinds.mapping.live import ChangeAccess, SetAccess
 from hipplan.program import steps
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.facts import made_slots
+from hipplan.program.numbered import outer_name
 from hipplan.program.program import Program
 from hipplan.program.runs import Run, in_parts, plain, runs
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Key
-from hipplan.program.touched import Touched, outer_name
+from hipplan.program.touched import Touched
 
 _IN_RUNS = frozenset({"allocation", "mapping", *BUFFERS})
 """The kinds of objects that may be made in a run."""

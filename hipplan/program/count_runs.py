@@ -9,7 +9,6 @@ from hipplan.errors import Span
 from hipplan.kinds.mapping.live import Rights
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.numbered import OF_COUNT
-from hipplan.program.on_demand import are_many
 from hipplan.program.runs import Run, runs
 from hipplan.program.steps import Step, named
 
@@ -59,15 +58,6 @@ class CountRun(Run):
 
     def between(self, first: int, end: int) -> CountRun:
         return CountRun(self.of, self.numbers[first:end], self.item(first))
-
-    def outside(self, numbers: range) -> Iterator[Sequence[Step]]:
-        """The steps of its objects with other numbers, in parts. numbers: some of its own, or all of others."""
-        if not numbers or numbers.start not in self.numbers:
-            yield self
-            return
-        low, high = numbers.start - self.numbers.start, numbers.stop - self.numbers.start
-        for first, end in ((0, low), (high, len(self))):
-            yield self.between(first, end) if are_many(end - first) else self[first:end]
 
     def first(self, count: int) -> Sequence[Step]:
         return self.between(0, count)

@@ -239,7 +239,8 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     if now.kind == "reservation":
         before, after = (_mapped(program, now.name) for program in (change.old, change.new))
         if before != after:
-            mapped = f"{full_size(before)} -> {full_size(after)}"
+            equal = change.part.bytes_mapped(now.name) if change.part is not None else 0
+            mapped = f"{full_size(before + equal)} -> {full_size(after + equal)}"
             yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
     if now.kind in ("mapping", "region") and _rights(was, change.old) != _rights(now, change.new):
         access, wanted = _access(was), _access(now)

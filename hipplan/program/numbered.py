@@ -22,3 +22,8 @@ def stem_of(name: str) -> tuple[Stem, int] | None:
     if (numbers := numbers_in(name)) is None or numbers.last is not None:
         return None
     return (numbers.of, OF_MEMORY if numbers.is_memory else OF_MAPPING), numbers.first
+
+
+def outer_name(name: str) -> str:
+    """The name of a region, from that of its memory or its mapping; any other name."""
+    return name.partition("#")[0].partition("[")[0] or name  # that of hipplan's own memory begins with #

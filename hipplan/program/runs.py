@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from typing import Any, TypeAlias, cast
 
 from hipplan.program.numbered import Stem
-from hipplan.program.on_demand import OnDemand
+from hipplan.program.on_demand import OnDemand, are_many
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step
 
@@ -72,6 +72,16 @@ class Run(AlikeSteps):
     def owner(self, number: int) -> int | None:
         """The device whose memory an object is, as of facts.Owners; None where it is neither an allocation nor a
         mapping."""
+
+    def outside(self, numbers: range) -> Iterator[Sequence[Step]]:
+        """The steps of its objects with other numbers, in parts. numbers: some of its own, or none."""
+        if not numbers:
+            yield self
+            return
+        low, high = numbers.start - self.numbers.start, numbers.stop - self.numbers.start
+        each = len(self) // len(self.numbers)
+        for first, end in ((0, low), (high, len(self.numbers))):
+            yield self.between(first, end) if are_many(end - first) else self[first * each : end * each]
 
 
 def alike(some_steps: Sequence[Step]) -> Iterator[tuple[Step, int]]:

@@ -7,28 +7,30 @@ may use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hipplan.kinds.lives import BUFFERS
-from hipplan.kinds.reservation.live import Reserve
 from hipplan.program import steps
 from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun, chunk_runs
-from hipplan.program.count_runs import CountRun, count_runs
-from hipplan.program.numbered import stem_of
+from hipplan.program.count_runs import CountMappingRun, CountRun
+from hipplan.program.equal_counts import (
+    NOTHING_COUNTED,
+    EqualCounts,
+    EqualMappings,
+    equal_counts,
+    is_equal_buffer,
+    is_same_range,
+)
+from hipplan.program.numbered import outer_name, stem_of
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.runs import Run, plain
+from hipplan.program.runs import plain
 from hipplan.program.series import Parts, segments
-
-_COMPARED: dict[type[steps.Step], Callable[[steps.Step], Any]] = {
-    kind: attrgetter(*kind.compared) for kind in BUFFERS.values() if kind.compared
-}
-"""Steps of buffers about which there is no other step -> what tells two of one name apart."""
 
 
 class EqualChunks(NamedTuple):
@@ -55,8 +57,8 @@ class Touched:
     """Buffers that are left out."""
     chunks: Mapping[str, EqualChunks]
     """Chunks that are left out, of regions that are not."""
-    counted: Mapping[str, range]
-    """Numbers of buffers that are left out, of lines with `count:`, by the name before the number."""
+    counts: EqualCounts
+    """Members of lines with `count:` that are left out, and their mappings."""
     whole: tuple[Program, Program]
     """The old and the new program with them."""
 
@@ -64,16 +66,20 @@ class Touched:
         """Whether an object is left out. name, offset: of a mapping its range, and its place there."""
         if kind == "allocation":
             region, sign, number = name.partition("#")
-            return bool(sign) and (region in self.regions or self._is_alike(region, number))
+            if sign:
+                return region in self.regions or self._is_alike(region, number)
+            return self._is_counted(name)
         if kind == "mapping" and name in self.chunks:
             return self.chunks[name].has(offset)
+        if kind == "mapping" and name in self.counts.mappings:
+            return any(equal.has(offset) for equal in self.counts.mappings[name])
         if kind in ("reservation", "mapping"):
             return name in self.regions
         return name in self.buffers or (kind in BUFFERS and self._is_counted(name))
 
     def _is_counted(self, name: str) -> bool:
         (of, _), number = stem_of(name) or (("", ""), 0)
-        return number in self.counted.get(of, ())
+        return number in self.counts.members.get(of, ())
 
     def _is_alike(self, region: str, number: str) -> bool:
         return region in self.chunks and number.isdecimal() and int(number) in self.chunks[region].numbers
@@ -83,7 +89,16 @@ class Touched:
         new = self.whole[1]
         of_regions = sum(1 + 2 * len(new.regions[name].chunks) for name in self.regions)
         of_chunks = 2 * sum(len(alike.numbers) for alike in self.chunks.values())
-        return len(self.buffers) + of_regions + of_chunks + sum(map(len, self.counted.values()))
+        of_counts = sum(map(len, self.counts.members.values())) + sum(len(equal.numbers) for _, equal in self._mapped())
+        return len(self.buffers) + of_regions + of_chunks + of_counts
+
+    def bytes_mapped(self, reservation: str) -> int:
+        """How many bytes mappings take that are left out of a range that is not."""
+        return sum(len(equal.numbers) * equal.size for equal in self.counts.mappings.get(reservation, ()))
+
+    def _mapped(self) -> Iterator[tuple[str, EqualMappings]]:
+        """(reservation, mappings) of what `count:` makes."""
+        return ((of, equal) for of, mappings in self.counts.mappings.items() for equal in mappings)
 
     def slots(self) -> Iterator[tuple[int, int, int]]:
         """(slot in the new program, slot in the old one, how many) of consecutive objects that are left out."""
@@ -94,9 +109,10 @@ class Touched:
             for name_of in (memory_of, mapping_of):
                 first = name_of(region, alike.numbers.start)
                 yield new.slots[first], old.slots[first], len(alike.numbers)
-        for of, numbers in self.counted.items():
-            first = f"{of}.{numbers.start}"
-            yield new.slots[first], old.slots[first], len(numbers)
+        counted = [(f"{of}.{numbers.start}", len(numbers)) for of, numbers in self.counts.members.items()]
+        counted += [(mapping_of(of, equal.numbers.start), len(equal.numbers)) for of, equal in self._mapped()]
+        for first, count in counted:
+            yield new.slots[first], old.slots[first], count
         in_old, in_new = _by_region(old), _by_region(new)
         for region in self.regions:
             for of_memory, name_of in ((True, memory_of), (False, mapping_of)):
@@ -130,16 +146,16 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     """renewed: names of objects that are recreated although they do not differ."""
     is_plain = not any(program.contents or program.parts for program in (old, new))
     if not is_plain or old.devices != new.devices:
-        return Touched(old, new, frozenset(), frozenset(), {}, {}, (old, new))
+        return Touched(old, new, frozenset(), frozenset(), {}, NOTHING_COUNTED, (old, new))
     stay = [*_in_same_range(old, new, renewed)]
     regions = frozenset(name for name in stay if _without_place(old.regions[name]) == _without_place(new.regions[name]))
     chunks = dict(_alike_chunks(old, new, [name for name in stay if name not in regions]))
-    counted = dict(_equal_counted(count_runs(old.steps), count_runs(new.steps), renewed))
+    counts = equal_counts(old, new, renewed)
     buffers = frozenset(_equal_buffers(old, new, renewed))
-    if not (regions or buffers or chunks or counted):
-        return Touched(old, new, regions, buffers, chunks, counted, (old, new))
-    without = partial(_without, names=regions | buffers, chunks=chunks, counted=counted)
-    return Touched(without(old), without(new), regions, buffers, chunks, counted, (old, new))
+    if not (regions or buffers or chunks or counts.members):
+        return Touched(old, new, regions, buffers, chunks, counts, (old, new))
+    without = partial(_without, names=regions | buffers, chunks=chunks, counts=counts)
+    return Touched(without(old), without(new), regions, buffers, chunks, counts, (old, new))
 
 
 def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
@@ -153,7 +169,7 @@ def _in_same_range(old: Program, new: Program, renewed: Set[str]) -> Iterator[st
             and name not in differ
             and name not in new.shared
             and name not in old.shared
-            and _is_same_range(old.makers[name], new.makers[name])
+            and is_same_range(old.makers[name], new.makers[name])
         ):
             yield name
 
@@ -191,48 +207,21 @@ def _without_place(placed: PlacedRegion) -> PlacedRegion:
     return replace(placed, region=placed.region._replace(path=()))
 
 
-def _is_same_range(was: steps.Step, now: steps.Step) -> bool:
-    return isinstance(was, Reserve) and replace(was, origin=None) == replace(now, origin=None)
-
-
 def _equal_buffers(old: Program, new: Program, renewed: Set[str]) -> Iterator[str]:
     there = {step.name: step for _, step in old.single if step.makes}
     for _, step in new.single:
-        if step.name not in renewed and (was := there.get(step.name)) is not None and _is_equal(was, step):
+        if step.name not in renewed and (was := there.get(step.name)) is not None and is_equal_buffer(was, step):
             yield step.name
 
 
-def _equal_counted(
-    old: Mapping[str, CountRun], new: Mapping[str, CountRun], renewed: Set[str]
-) -> Iterator[tuple[str, range]]:
-    """(name before the number, numbers) of buffers of lines with `count:` that are equal in both programs."""
-    differ = {name.rpartition(".")[0] for name in renewed}
-    for of, now in new.items():
-        was = old.get(of)
-        if of not in differ and was is not None and _is_equal(was.kind, now.kind):
-            both = range(max(was.numbers.start, now.numbers.start), min(was.numbers.stop, now.numbers.stop))
-            if both:
-                yield of, both
-
-
-def _is_equal(was: steps.Step, now: steps.Step) -> bool:
-    """Whether two of one name make the same buffer, and no other step is about it."""
-    compared = _COMPARED.get(type(now))
-    return compared is not None and type(was) is type(now) and bool(compared(was) == compared(now))
-
-
-def _without(
-    program: Program, names: Set[str], chunks: Mapping[str, EqualChunks], counted: Mapping[str, range]
-) -> Program:
-    """names: of the regions and buffers that are left out. chunks: those that are, of other regions. counted: as of
+def _without(program: Program, names: Set[str], chunks: Mapping[str, EqualChunks], counts: EqualCounts) -> Program:
+    """names: of the regions and buffers that are left out. chunks: those that are, of other regions. counts: as of
     Touched."""
     stay: Parts[steps.Step] = Parts()
     for segment in segments(program.steps):
-        if isinstance(segment, CountRun):
-            for part in segment.outside(counted.get(segment.of, range(0))):
+        if isinstance(segment, (CountRun, CountMappingRun)):
+            for part in counts.outside(segment):
                 stay.extend(part)
-        elif isinstance(segment, Run) and not isinstance(segment, ChunkRun):
-            stay.extend(segment)  # no region or buffer has such mappings
         elif not isinstance(segment, ChunkRun):
             stay.extend([step for step in segment if outer_name(step.name) not in names])
         elif segment.region in chunks and segment.chunks.start == 0:
@@ -242,8 +231,3 @@ def _without(
             stay.extend(segment)
     regions = {name: placed for name, placed in program.regions.items() if name not in names}
     return replace(program, steps=stay.series(), regions=regions)
-
-
-def outer_name(name: str) -> str:
-    """The name of a region, from that of its memory or its mapping; any other name."""
-    return name.partition("#")[0].partition("[")[0] or name  # that of hipplan's own memory begins with #
