@@ -295,7 +295,7 @@ def _undo(layout: Layout, error: BaseException) -> None:
 def _hand_over(layout: Layout, chosen: Chosen, holder: HolderConnection) -> None:
     """Send the holder a description of the layout and descriptors of its allocations."""
     addresses = {
-        resource.name: layout[resource.name].address for resource in layout.program.resources if resource.kind in RANGES
+        resource.name: layout[resource.name].address for resource in layout.program.outer if resource.kind in RANGES
     }
     program = held.held_program(layout.program, addresses)
 

@@ -76,7 +76,7 @@ def _require_one(state: State, resource: Resource) -> None:
         raise refuse(f"there is no dma-buf of '{name}'", why=f"it is of the kind {resource.kind}", hint=hint)
     pieces = [
         resource
-        for resource in state.resources.values()
+        for resource in state.program.resources
         if resource.kind == "mapping" and name in (resource.name, resource.inside)
     ]
     if len(pieces) > 1:

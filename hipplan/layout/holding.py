@@ -179,7 +179,7 @@ class Holding:
         try:
             resource = state.resource(name)
         except KeyError:
-            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
+            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.program.by_name)}") from None
         if self.native.closed or self.is_forked or self.in_doubt is not None:
             raise self._refusal(name)
         if resource.asleep:

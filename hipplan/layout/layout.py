@@ -26,6 +26,7 @@ from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import seconds
 from hipplan.program.checks import Check
+from hipplan.program.lookup import object_count, resource_of
 from hipplan.program.patterns import required
 from hipplan.program.resources import RANGES
 
@@ -62,7 +63,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         return self._holding.piece(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._holding.state.resources
+        return isinstance(name, str) and resource_of(self.program, name) is not None
 
     def __repr__(self) -> str:
         return f"<hipplan.Layout '{self.program.name}': {'closed' if self.closed else f'{len(self)} objects'}>"
@@ -72,10 +73,10 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         return [] if self.closed else [name for name in self if "#" not in name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._holding.state.resources)
+        return iter(self.program.by_name)
 
     def __len__(self) -> int:
-        return len(self._holding.state.resources)
+        return object_count(self.program)
 
     @property
     def runtime(self) -> _core.Runtime:
@@ -114,7 +115,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         with self._holding.lock.taken():
             self._holding.require_open()
             state = self._holding.state
-            ranges = [resource for resource in state.program.resources if resource.kind in RANGES]
+            ranges = [resource for resource in state.program.outer if resource.kind in RANGES]
             addresses = {range_.name: at for range_ in ranges if (at := state.address(range_)) is not None}
         return draw(state.program, addresses=addresses)
 

@@ -14,6 +14,7 @@ from hipplan.layout.options import OnBytes
 from hipplan.layout.streams import Stream
 from hipplan.layout.transfer import Transfer
 from hipplan.layout.transfers import Moves
+from hipplan.program.lookup import resources_behind
 from hipplan.program.memory import Memory
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse
@@ -178,7 +179,8 @@ class MovesBytes(InGroup):
             try:
                 self._holding.turn.names = names
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
-                resources = (known.get(resource.name, resource) for resource in program.resources)
+                behind = resources_behind(program, known)
+                resources = (known.get(resource.name, resource) for resource in behind)
                 holder = self._holding.holder
                 moves.memory = Memory(
                     resources, program.devices, program.sealed, program.measured,

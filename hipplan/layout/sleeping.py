@@ -133,7 +133,7 @@ def _call_on_map(holding: Holding) -> None:
     for names, on_map in list(holding.on_map.items()):
         if not any(_sleeps(holding.state.program, name) for name in names):
             del holding.on_map[names]
-            if holding.state.resources.keys() >= {*names}:  # else an update took something away
+            if holding.state.program.by_name.keys() >= {*names}:  # else an update took something away
                 on_map(names)
 
 

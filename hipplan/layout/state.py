@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from hipplan import _core
 from hipplan.layout.copies import Copies
 from hipplan.program.checks import Check
+from hipplan.program.lookup import resource_of
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 
@@ -34,14 +34,12 @@ class State:
     copies: Copies = field(default_factory=Copies)
     """The copies of sleeping bytes."""
 
-    @cached_property
-    def resources(self) -> dict[str, Resource]:
-        """The objects by name; made on demand, because layouts of thousands of mappings are often only held."""
-        return {resource.name: resource for resource in self.program.resources}
-
     def resource(self, name: str) -> Resource:
-        """One of them. Raises KeyError."""
-        return self.program.in_region(name) or self.resources[name]
+        """One of its objects. Raises KeyError."""
+        resource = resource_of(self.program, name)
+        if resource is None:
+            raise KeyError(name)
+        return resource
 
     def address(self, resource: Resource) -> int | None:
         """A resource's address; None if it has none."""

@@ -25,7 +25,7 @@ def tensors_of(holding: Holding, name: str, convert: Convert | None) -> dict[str
 def _chosen(holding: Holding, name: str) -> dict[str, str]:
     """The key of each chosen tensor -> its name in the layout. Raises KeyError."""
     state = holding.state
-    tensors = [resource for resource in state.resources.values() if resource.kind == "tensor"]
+    tensors = [resource for resource in state.program.outer if resource.kind == "tensor"]
     if name in state.program.regions:
         chosen = {tensor.name[len(name) + 1 :]: tensor.name for tensor in tensors if tensor.inside == name}
     else:

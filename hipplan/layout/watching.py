@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hipplan.layout.state import State
 from hipplan.program.change import Change
+from hipplan.program.lookup import resource_of
 
 log = logging.getLogger("hipplan")
 
@@ -66,7 +67,7 @@ class Watches:
     def after(self, state: State, *, is_failing: bool = False) -> None:
         """Calls on_map of the watches whose memory is mapped again. Raises what they raise, unless `is_failing`."""
         for watch in tuple(self._all):
-            resource = state.resources.get(watch.name) if watch.is_unmapped else None
+            resource = resource_of(state.program, watch.name) if watch.is_unmapped else None
             if resource is None or resource.asleep:
                 continue
             try:
@@ -86,12 +87,12 @@ def _touched(state: State, change: Change) -> set[str]:
     names = {step.name for step in change.gone if step.makes}
     names |= {step.name for step in change.changes if step.takes_out}
     touched = set(names)
-    for resource in state.resources.values():
+    for resource in state.program.resources:
         if resource.kind == "mapping" and not names.isdisjoint((resource.name, resource.memory)):
             touched |= {resource.name, resource.memory, resource.inside}
     touched |= {
         resource.name
-        for resource in state.resources.values()
+        for resource in state.program.resources
         if resource.kind == "tensor" and resource.inside in touched
     }
     return touched

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from hipplan.errors import Diagnostic
 from hipplan.kinds.allocation.live import CreateAllocation
-from hipplan.kinds.mapping.live import Map, Rights, SetAccess
+from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
@@ -35,7 +35,7 @@ from hipplan.program.facts import (
     slots_of,
 )
 from hipplan.program.homes import Homes
-from hipplan.program.inventory import region_resources, resources_of
+from hipplan.program.inventory import resources_of
 from hipplan.program.layered import Layered
 from hipplan.program.mapped_runs import with_rights
 from hipplan.program.memo import keep, kept
@@ -122,6 +122,11 @@ class Program(InNotebooks):
         """The objects as reports show them, made from the steps and regions."""
         return self.of_steps(self.steps)
 
+    @cached_property
+    def by_name(self) -> dict[str, Resource]:
+        """All objects by name."""
+        return {resource.name: resource for resource in self.resources}
+
     def of_steps(self, steps: Sequence[Step]) -> tuple[Resource, ...]:
         """The objects that some of its steps make, and those that sleep."""
         return resources_of(steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached)
@@ -146,26 +151,6 @@ class Program(InNotebooks):
     def with_steps(self, other: Mapping[int, Step]) -> Program:
         """The program with other steps at these numbers."""
         return replace(self, steps=Series(self.steps).with_changed(dict(other)))
-
-    def in_region(self, name: str) -> Resource | None:
-        """A region that is awake or one of its tensors, as of `resources`; its cost does not depend on other objects.
-        None: it is neither."""
-        region = name if name in self.regions else name.partition(".")[0]
-        if region not in self.regions or self.sleeping:
-            return None
-        if region not in self._in_regions:
-            made = region_resources(self.regions[region], self._rights_of, self.devices, self.sealed, self.attached)
-            self._in_regions[region] = {resource.name: resource for resource in made}
-        return self._in_regions[region].get(name)
-
-    @cached_property
-    def _in_regions(self) -> dict[str, dict[str, Resource]]:
-        """The resources that in_region() has made, by region and name."""
-        return {}
-
-    def _rights_of(self, mapping: str) -> Rights:
-        step = self.rights.get(mapping)
-        return () if step is None else step.rights
 
     @cached_property
     def rights(self) -> Mapping[str, SetAccess]:

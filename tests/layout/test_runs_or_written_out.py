@@ -18,6 +18,7 @@ import pytest
 import hipplan
 from hipplan.layout.undo import wait_until_freed
 from hipplan.program import on_demand
+from hipplan.program.lookup import object_count, resource_of
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.on_demand import LEAST
 from hipplan.program.runs import runs
@@ -221,6 +222,8 @@ class Player:
         self.lines += [*map(str, program.resources), *map(str, program.steps)]
         self.lines += [str(sorted(fact.items())) for fact in (program.slots, program.owners, program.taken)]
         self.lines.append(str((program.descriptors, program.range_sizes)))
+        assert {name: resource_of(program, name) for name in program.by_name} == program.by_name
+        assert object_count(program) == len(program.by_name)
         for _, run in runs(program.steps):
             if isinstance(run, MappedRun):
                 memory = {number: run.memory_name(number) for number in run.numbers}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import hipplan
 from hipplan.files.dtypes import DTYPES, dtype_of
+from hipplan.program.lookup import object_count, resource_of
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 
@@ -241,8 +242,6 @@ def test_the_same_plan_gives_the_same_program() -> None:
 def test_a_region_that_is_looked_up_is_that_of_the_report(region: dict[str, Any]) -> None:
     program = compiled({"kv": region, "other": {"device": "gpu.0", "size": "2MiB"}})
     reported = {resource.name: resource for resource in program.resources}
-    for name, resource in reported.items():
-        expected = resource if resource.kind in ("region", "tensor") else None
-        assert program.in_region(name) == expected
-    assert program.in_region("kv.missing") is None
-    assert program.in_region("missing") is None
+    assert {name: resource_of(program, name) for name in reported} == reported
+    assert object_count(program) == len(reported)
+    assert [resource_of(program, name) for name in ("kv.missing", "missing", "kv[99]", "kv#99", "")] == [None] * 5

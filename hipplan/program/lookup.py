@@ -1,0 +1,120 @@
+"""Objects of a program by name, as reports show them, made without those of others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from hipplan.kinds.mapping.live import Map, Rights
+from hipplan.kinds.reservation.live import Reserve, ReserveBeside
+from hipplan.program.inventory import region_resources, resources_of
+from hipplan.program.mapped_runs import MappedRun
+from hipplan.program.memo import Memo
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.runs import Run
+from hipplan.program.series import segments
+from hipplan.program.steps import Step
+
+
+def resource_of(program: Program, name: str) -> Resource | None:
+    """The object with this name, as of Program.resources; None if there is none. While nothing sleeps, its cost does
+    not depend on other objects."""
+    if program.sleeping:
+        return program.by_name.get(name)
+    region = name if name in program.regions else name.partition(".")[0]
+    if region in program.regions and (known := _in_region(program, region).get(name)) is not None:
+        return known
+    step = program.makers.get(name)
+    return None if step is None else next(iter(_made(program, [step])))
+
+
+def object_count(program: Program) -> int:
+    """How many objects it has."""
+    if program.sleeping:
+        return len(program.resources)
+    return len(program.makers) + sum(len(_in_region(program, name)) - 1 for name in program.regions)
+
+
+def resources_behind(program: Program, names: Iterable[str]) -> Iterable[Resource]:
+    """The objects with these names, and what their bytes lie in: of a region also its tensors, of a tensor the
+    mappings that have some of it. All objects while some sleep. KeyError for a name of no object."""
+    if program.sleeping:
+        return program.resources
+    behind: dict[str, Resource] = {}
+    for name in names:
+        wanted = resource_of(program, name)
+        if wanted is None:
+            raise KeyError(name)
+        behind |= {resource.name: resource for resource in chain([wanted], _around(program, wanted))}
+    return behind.values()
+
+
+_in_regions: Memo[Program, dict[str, dict[str, Resource]]] = Memo()
+"""Region -> name -> the region or one of its tensors."""
+
+
+def _in_region(program: Program, name: str) -> dict[str, Resource]:
+    """A region that is awake, and its tensors."""
+    regions = _in_regions.value(program, dict)
+    if name not in regions:
+        rights = program.rights
+
+        def rights_of(mapping: str) -> Rights:
+            step = rights.get(mapping)
+            return () if step is None else step.rights
+
+        made = region_resources(program.regions[name], rights_of, program.devices, program.sealed, program.attached)
+        regions[name] = {resource.name: resource for resource in made}
+    return regions[name]
+
+
+def _around(program: Program, wanted: Resource) -> Iterator[Resource]:
+    """What the bytes of an object lie in."""
+    whole = wanted.name if wanted.kind == "region" else wanted.inside
+    if not whole:
+        return
+    if whole in program.regions:
+        yield from _in_region(program, whole).values()
+    if wanted.kind != "mapping":
+        yield from _made(program, [*_mapped(program, whole, wanted.offset, wanted.size)])
+
+
+def _mapped(program: Program, whole: str, start: int, size: int) -> Iterator[Map]:
+    """The steps that map some of these bytes of a range."""
+    ranges = {whole: 0} | {step.name: step.at for step in _besides(program, whole)}
+    for part in segments(program.steps):
+        if not isinstance(part, Run):
+            maps = (step for step in part if isinstance(step, Map) and step.reservation in ranges)
+            for step in maps:
+                at = ranges[step.reservation] + step.offset
+                if at < start + size and start < at + step.size:
+                    yield step
+        elif isinstance(part, MappedRun) and part.of in ranges:
+            first = ranges[part.of] + part.offset
+            low, high = (start - first) // part.size, -((first - start - size) // part.size)
+            yield from map(part.made, part.numbers[max(0, low) : max(0, high)])
+
+
+def _besides(program: Program, whole: str) -> Iterator[ReserveBeside]:
+    """The steps that have reserved more addresses behind a range."""
+    for step in program.reservations.values():
+        if isinstance(step, ReserveBeside) and step.follows == whole:
+            yield step
+
+
+def _made(program: Program, wanted: Sequence[Step]) -> tuple[Resource, ...]:
+    """What these steps make; nothing else."""
+    near: list[Step] = []
+    for step in wanted:
+        if isinstance(step, Map):
+            near += [program.makers[step.allocation], program.makers[step.reservation]]
+        elif isinstance(step, Reserve):
+            near += _besides(program, step.name)
+    there = [*dict.fromkeys(step.name for step in near)]
+    names = {step.name for step in wanted}
+    everything = [*(program.makers[name] for name in there if name not in names), *wanted]
+    made = resources_of(
+        everything, {}, program.devices, program.sealed, attached=program.attached, rights=program.rights
+    )
+    return tuple(resource for resource in made if resource.name in names)
