@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from hipplan.errors import Diagnostic, HeldError, PlanError, Span
+from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError, Span
 from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
 from hipplan.kinds.lives import BUFFERS
 from hipplan.kinds.mapping.live import SetAccess
@@ -26,6 +26,7 @@ from hipplan.program import contents, steps
 from hipplan.program.addresses import addresses_for, at_addresses
 from hipplan.program.chunk_runs import with_runs_of
 from hipplan.program.imported import at_any_address, import_of, no_link, ordinal_here
+from hipplan.program.peak import OPEN_FILES_MARGIN
 from hipplan.program.program import Program
 from hipplan.program.resources import Access, Resource
 from hipplan.program.runs import alike, each_as, without
@@ -102,11 +103,27 @@ def unholdable_objects(plan: LoadedPlan) -> Iterator[Diagnostic]:
 
 
 def holdable(program: Program) -> Program:
-    """The same program with allocations that can be exported. Raises PlanError (HP450)."""
+    """The same program with allocations that can be exported. Raises PlanError (HP450); MachineError (HP308): a process
+    may not have so many descriptors open."""
     errors = list(_unholdable(program))
     if errors:
         raise PlanError(in_order(errors))
-    return replace(program, steps=each_as(lambda step: step.exportable(), program.steps))
+    made = replace(program, steps=each_as(lambda step: step.exportable(), program.steps))
+    _require_descriptors(made)
+    return made
+
+
+def _require_descriptors(program: Program) -> None:
+    machine = program.measured
+    limit = None if machine is None else machine.limits.open_files
+    needed = program.descriptors  # CUDA's memory has none of its own, and another one is sent
+    if machine is not None and machine.runtime != "cuda":
+        needed += sum(many for step, many in alike(program.steps) if step.makes == "allocation")
+    if limit and needed + OPEN_FILES_MARGIN > limit:
+        summary = f"to hand its memory to a holder takes {needed} file descriptors, the limit is {limit}"
+        why = f"each allocation takes up to three for that; {OPEN_FILES_MARGIN} are reserved for the process"
+        hint = "use fewer, larger allocations or chunks, or raise the hard limit (ulimit -Hn)"
+        raise MachineError(Diagnostic("HP308", summary, why=why, hint=hint))
 
 
 def _unholdable(program: Program) -> Iterator[Diagnostic]:

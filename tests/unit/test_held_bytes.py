@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 
 import pytest
 
 import hipplan
-from hipplan.errors import ApplyError, HeldError
+from hipplan.errors import ApplyError, HeldError, MachineError
 from hipplan.holders.generations import SavedBytes, file_sizes
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
@@ -31,6 +32,19 @@ def kept() -> Program:
     """A held program."""
     holdable = held.holdable(hipplan.compile(PLAN, "sim-2"))
     return held.held_program(held.with_addresses(holdable), {"r": 0x680000000000})
+
+
+@pytest.mark.parametrize(("runtime", "count"), [("sim", 300), ("cuda", 450)])
+def test_a_holder_is_refused_whose_memory_takes_more_descriptors_than_a_process_has(runtime: str, count: int) -> None:
+    there = load_machine("sim-2")
+    limits = there.limits.model_copy(update={"open_files": 964})
+    machine = there.model_copy(update={"limits": limits, "runtime": runtime})
+    for more, refused in ((0, False), (1, True)):
+        plan = {"hipplan": 1, "allocations": {"m": {"device": "gpu.0", "size": "2MiB", "count": count + more}}}
+        program = hipplan.compile(plan | {"devices": {"gpu": {"count": 2}}}, machine)
+        with pytest.raises(MachineError) if refused else contextlib.nullcontext() as error:
+            held.holdable(program)
+        assert error is None or error.value.diagnostics[0].code == "HP308"
 
 
 def test_a_plan_has_the_addresses_in_a_holder_that_it_always_had() -> None:
