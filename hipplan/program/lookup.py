@@ -22,11 +22,20 @@ def resource_of(program: Program, name: str) -> Resource | None:
     not depend on other objects."""
     if program.sleeping:
         return program.by_name.get(name)
-    region = name if name in program.regions else name.partition(".")[0]
-    if region in program.regions and (known := _in_region(program, region).get(name)) is not None:
-        return known
+    for region in _regions_of(program, name):
+        if (known := _in_region(program, region).get(name)) is not None:
+            return known
     step = program.makers.get(name)
     return None if step is None else next(iter(_made(program, [step])))
+
+
+def _regions_of(program: Program, name: str) -> Iterator[str]:
+    """The regions that may have an object of this name: both they and tensors may have dots in their names."""
+    end = len(name)
+    while end > 0:
+        if (region := name[:end]) in program.regions:
+            yield region
+        end = name.rfind(".", 0, end)
 
 
 def object_count(program: Program) -> int:

@@ -240,7 +240,9 @@ def test_the_same_plan_gives_the_same_program() -> None:
     ],
 )
 def test_a_region_that_is_looked_up_is_that_of_the_report(region: dict[str, Any]) -> None:
-    program = compiled({"kv": region, "other": {"device": "gpu.0", "size": "2MiB"}})
+    tensors = {"a": {"dtype": "u8", "shape": [3]}, "b.c": {"dtype": "u8", "shape": [3]}}
+    others = {"other": {"device": "gpu.0", "size": "2MiB"}, "kv.0": {"device": "gpu.0", "tensors": tensors}}
+    program = compiled({"kv": region, **others})
     reported = {resource.name: resource for resource in program.resources}
     assert {name: resource_of(program, name) for name in reported} == reported
     assert object_count(program) == len(reported)
