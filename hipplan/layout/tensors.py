@@ -10,6 +10,7 @@ from typing import Any
 from hipplan.errors import suggest_or_list
 from hipplan.layout.holding import Holding
 from hipplan.layout.views import Piece
+from hipplan.program.lookup import tensors_in
 
 Convert = Callable[[Piece], Any]
 """Makes an array or tensor of a Piece."""
@@ -25,7 +26,7 @@ def tensors_of(holding: Holding, name: str, convert: Convert | None) -> dict[str
 def _chosen(holding: Holding, name: str) -> dict[str, str]:
     """The key of each chosen tensor -> its name in the layout. Raises KeyError."""
     state = holding.state
-    tensors = [resource for resource in state.program.outer if resource.kind == "tensor"]
+    tensors = [*tensors_in(state.program)]
     if name in state.program.regions:
         chosen = {tensor.name[len(name) + 1 :]: tensor.name for tensor in tensors if tensor.inside == name}
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 from hipplan.kinds.mapping.live import Map
 from hipplan.plain import called
+from hipplan.program.lookup import end_of_mappings, mappings_within
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse
 from hipplan.program.regions import mapping_of
@@ -44,11 +45,10 @@ def chunks_in(program: Program, name: str, part: Part) -> range:
     return range(first, last + 1)
 
 
-def mappings_in(name: str, mappings: Sequence[Resource], part: Part) -> list[Resource]:
+def mappings_in(program: Program, name: str, part: Part) -> list[Resource]:
     """The mappings of a reservation that are in a part of it. Raises ApplyError (HP420) as chunks_in()."""
-    placed = sorted(mappings, key=lambda mapping: mapping.offset)
-    start, end = _bounds(name, part, placed[-1].offset + placed[-1].size if placed else 0)
-    inside = [mapping for mapping in placed if mapping.offset < end and mapping.offset + mapping.size > start]
+    start, end = _bounds(name, part, end_of_mappings(program, name))
+    inside = sorted(mappings_within(program, name, start, end), key=attrgetter("offset"))
     if not inside:
         raise refuse(f"nothing is mapped in {_text(start, end)} of '{name}'")
     first, last = inside[0], inside[-1]

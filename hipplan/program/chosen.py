@@ -12,14 +12,16 @@ from typing import NamedTuple, cast
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map
 from hipplan.program import steps
-from hipplan.program.chunk_runs import MappingRun, MemoryRun, chunk_runs, with_runs_of
+from hipplan.program.chunk_runs import MappingRun, MemoryRun, chunk_runs
+from hipplan.program.count_runs import CountMappingRun
 from hipplan.program.facts import number_key
 from hipplan.program.groups import MemoryGroup
+from hipplan.program.numbered import stem_of
 from hipplan.program.on_demand import are_many
 from hipplan.program.program import Program
 from hipplan.program.regions import mapping_of, memory_of, numbers_in
 from hipplan.program.runs import Run
-from hipplan.program.series import Parts
+from hipplan.program.series import Parts, segments
 
 Numbers = Mapping[str, Sequence[range]]
 """Region -> the numbers of some of its chunks."""
@@ -161,14 +163,22 @@ def mapped_again(program: Program, mapping: str) -> Iterator[steps.Step]:
         yield rights
 
 
-def _steps_of(program: Program, memory: Set[str]) -> list[steps.Step]:
-    """The steps of allocations that are no chunks."""
-    if not memory:
-        return []
-    near = with_runs_of((), program.steps)
-    mapped = {step.name for step in near if isinstance(step, Map) and step.allocation in memory}
-    return [
-        step
-        for step in near
-        if step.name in (memory if step.makes == "allocation" else mapped if step.of_mapping else ())
-    ]
+def _steps_of(program: Program, memory: Set[str]) -> Iterator[steps.Step]:
+    """The steps of allocations that are no chunks, without a look at others in runs."""
+    if memory:
+        yield from filter(None, map(program.makers.get, memory))
+        for mapping in _mappings_of(program, memory):
+            yield from mapped_again(program, mapping)
+
+
+def _mappings_of(program: Program, memory: Set[str]) -> Iterator[str]:
+    """The names of the mappings of allocations that are no chunks."""
+    members = [member for name in memory if (member := stem_of(name)) is not None]
+    for part in segments(program.steps):
+        if isinstance(part, CountMappingRun):
+            there = part.memory.numbers
+            for stem, number in members:
+                if stem == part.memory.stem and number in there:
+                    yield part.name_of(part.numbers[there.index(number)])
+        elif not isinstance(part, Run):
+            yield from (step.name for step in part if isinstance(step, Map) and step.allocation in memory)

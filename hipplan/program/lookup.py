@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -43,6 +44,35 @@ def object_count(program: Program) -> int:
     if program.sleeping:
         return len(program.resources)
     return len(program.makers) + sum(len(_in_region(program, name)) - 1 for name in program.regions)
+
+
+def mappings_within(program: Program, name: str, start: int = 0, end: int = sys.maxsize) -> list[Resource]:
+    """The mappings of a region or reservation, or those that have some of these bytes of it, in the order of the steps.
+    While nothing sleeps, its cost does not depend on other objects."""
+    if program.sleeping:
+        within = (other for other in program.resources if other.kind == "mapping" and other.inside == name)
+        return [other for other in within if other.offset < end and other.offset + other.size > start]
+    return [*_made(program, [*_mapped(program, name, start, end - start)])]
+
+
+def end_of_mappings(program: Program, name: str) -> int:
+    """Where the last mapping of a region or reservation ends in it, in bytes; 0 if it has none."""
+    if program.sleeping:
+        return max((other.offset + other.size for other in mappings_within(program, name)), default=0)
+    ranges, end = _ranges(program, name), 0
+    for part in segments(program.steps):
+        if isinstance(part, MappedRun) and part.of in ranges:
+            end = max(end, ranges[part.of] + part.end)
+        elif not isinstance(part, Run):
+            maps = (step for step in part if isinstance(step, Map) and step.reservation in ranges)
+            end = max((ranges[step.reservation] + step.offset + step.size for step in maps), default=end)
+    return end
+
+
+def tensors_in(program: Program) -> Iterator[Resource]:
+    """The tensors of all regions. While nothing sleeps, their cost does not depend on other objects."""
+    regions = [program.by_name] if program.sleeping else [_in_region(program, name) for name in program.regions]
+    return (resource for region in regions for resource in region.values() if resource.kind == "tensor")
 
 
 def resources_behind(program: Program, names: Iterable[str]) -> Iterable[Resource]:
@@ -91,7 +121,7 @@ def _around(program: Program, wanted: Resource) -> Iterator[Resource]:
 
 def _mapped(program: Program, whole: str, start: int, size: int) -> Iterator[Map]:
     """The steps that map some of these bytes of a range."""
-    ranges = {whole: 0} | {step.name: step.at for step in _besides(program, whole)}
+    ranges = _ranges(program, whole)
     for part in segments(program.steps):
         if not isinstance(part, Run):
             maps = (step for step in part if isinstance(step, Map) and step.reservation in ranges)
@@ -103,6 +133,11 @@ def _mapped(program: Program, whole: str, start: int, size: int) -> Iterator[Map
             first = ranges[part.of] + part.offset
             low, high = (start - first) // part.size, -((first - start - size) // part.size)
             yield from map(part.made, part.numbers[max(0, low) : max(0, high)])
+
+
+def _ranges(program: Program, whole: str) -> dict[str, int]:
+    """The reservations that make a range -> where each begins in it, in bytes."""
+    return {whole: 0} | {step.name: step.at for step in _besides(program, whole)}
 
 
 def _besides(program: Program, whole: str) -> Iterator[ReserveBeside]:

@@ -20,7 +20,7 @@ from hipplan.program.on_demand import shortest
 from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse
-from hipplan.program.regions import PlacedRegion, mapping_of, moved
+from hipplan.program.regions import PlacedRegion, mapping_of, moved, numbers_in
 from hipplan.program.renewal import renewal
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import RANGES, Access
@@ -102,7 +102,7 @@ def _chosen(program: Program, pattern: str, part: Part | None) -> ChosenMemory:
         elif part is None:
             memory |= {mapping.memory for mapping in mappings_of(program, name)}
         else:
-            memory |= {mapping.memory for mapping in mappings_in(name, mappings_of(program, name), part)}
+            memory |= {mapping.memory for mapping in mappings_in(program, name, part)}
     return chosen_memory(program, numbers, memory)
 
 
@@ -123,16 +123,9 @@ def _require(program: Program, name: str, *kinds: str) -> str:
 
 def _allocation(program: Program, name: str) -> set[str]:
     """The allocation with this name. ApplyError (HP420): it is a chunk of a region."""
-    inside = next(
-        (
-            resource.inside
-            for resource in program.resources
-            if resource.memory == name and resource.inside in program.regions
-        ),
-        "",
-    )
-    if inside:
-        raise refuse(f"'{name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
+    of = numbers_in(name)
+    if of is not None and of.is_memory and of.of in program.regions:
+        raise refuse(f"'{name}' is a piece of the region '{of.of}'", hint=f"name '{of.of}'")
     return {name}
 
 

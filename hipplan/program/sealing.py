@@ -12,6 +12,7 @@ from hipplan.program.change import Change
 from hipplan.program.content_steps import ContentStep, where_written
 from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import device_names
+from hipplan.program.lookup import mappings_within, resource_of
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse
 from hipplan.program.regions import mapping_of
@@ -116,15 +117,15 @@ def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
 def mappings_of(program: Program, name: str) -> list[Resource]:
     """The mappings of a region, a reservation or one mapping. ApplyError (HP420)."""
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
-    mappings = [resource for resource in program.resources if resource.kind == "mapping"]
     if kind == "mapping":
-        (mapping,) = (mapping for mapping in mappings if mapping.name == name)
+        mapping = resource_of(program, name)
+        assert mapping is not None, "require() has found it"
         if mapping.inside in program.regions:
             raise refuse(f"'{name}' is a piece of the region '{mapping.inside}'", hint=f"name '{mapping.inside}'")
         return [mapping]
     if kind == "allocation":
         raise refuse(f"'{name}' has no address", hint="name its mapping or reservation")
-    return [mapping for mapping in mappings if mapping.inside == name]
+    return mappings_within(program, name)
 
 
 def _access_of(program: Program, name: str) -> dict[str, Access]:

@@ -1,4 +1,4 @@
-"""An object is found, read and written at a cost that does not depend on how many others there are."""
+"""An object is found, read, written and made again at a cost that does not depend on how many others there are."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ ACTS: dict[str, Callable[[hipplan.Layout], Any]] = {
     "a write into a tensor": lambda layout: layout.write("cache.t", BYTES),
     "a write through a mapping": lambda layout: layout.write("range[7]", numpy.zeros(CHUNK, "u1")),
     "a copy": lambda layout: layout.copy("s.3", "s.4"),
+    "tensors": lambda layout: layout.tensors("cache", convert=lambda piece: piece),
+    "a remap of one that is mapped": lambda layout: layout.remap("range", part=(7 * CHUNK, 8 * CHUNK)),
+    "a remap of an allocation": lambda layout: layout.remap("m.7"),
+    "a remap of what is beside": lambda layout: (layout.remap("own"), layout.remap("own[0]"), layout.remap("a")),
+    "a seal of what is beside": lambda layout: (layout.seal("own"), layout.unseal("own")),
 }
 
 
@@ -35,8 +40,14 @@ def layout_of(count: int) -> hipplan.Layout:
         "hipplan": 1,
         "devices": {"gpu": {"count": 1}},
         "regions": {"cache": {"size": count * CHUNK, "chunk": CHUNK, "tensors": tensors, "reserve": 2048 * CHUNK}},
-        "allocations": {"m": {"device": "gpu.0", "size": CHUNK, "count": count}},
-        "reservations": {"range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "m.*"}]}},
+        "allocations": {
+            "m": {"device": "gpu.0", "size": CHUNK, "count": count},
+            "a": {"device": "gpu.0", "size": CHUNK},
+        },
+        "reservations": {
+            "range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "m.*"}]},
+            "own": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]},
+        },
         "buffers": {"b": {**device, "size": 1024}, "s": {**device, "count": count}},
     }
     return hipplan.apply(plan, runtime="sim", answer=False)
