@@ -12,6 +12,7 @@ from hipplan.layout.state import State
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
 from hipplan.plain import counted
+from hipplan.program.lookup import mappings_within
 from hipplan.program.refusals import refuse
 from hipplan.program.resources import Resource
 
@@ -74,11 +75,7 @@ def _require_one(state: State, resource: Resource) -> None:
     if resource.kind not in ("region", "mapping"):
         hint = "name a region or a mapping"
         raise refuse(f"there is no dma-buf of '{name}'", why=f"it is of the kind {resource.kind}", hint=hint)
-    pieces = [
-        resource
-        for resource in state.program.resources
-        if resource.kind == "mapping" and name in (resource.name, resource.inside)
-    ]
+    pieces = [resource] if resource.kind == "mapping" else mappings_within(state.program, name)
     if len(pieces) > 1:
         why = f"it is {counted(len(pieces), 'piece')} of memory, and a dma-buf is of one"
         hint = f"leave chunk and devices out in the plan, or take each piece: '{pieces[0].name}'"

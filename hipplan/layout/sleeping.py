@@ -19,6 +19,7 @@ from hipplan.layout.verbs import ComeHome, Sleep, Wake
 from hipplan.program import patterns, sleepers
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.difference import Difference, difference
+from hipplan.program.lookup import resource_of
 from hipplan.program.patterns import Names, listed
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_asleep
@@ -133,7 +134,9 @@ def _call_on_map(holding: Holding) -> None:
     for names, on_map in list(holding.on_map.items()):
         if not any(_sleeps(holding.state.program, name) for name in names):
             del holding.on_map[names]
-            if holding.state.program.by_name.keys() >= {*names}:  # else an update took something away
+            if all(
+                resource_of(holding.state.program, name) is not None for name in names
+            ):  # else an update took something away
                 on_map(names)
 
 

@@ -151,8 +151,10 @@ def _equal_pairs(
     before: list[CountMappingRun], after: list[CountMappingRun], old: Program, new: Program
 ) -> list[tuple[CountMappingRun, CountMappingRun]] | None:
     """The runs of both programs that map the same memory, side by side; None if they map it differently."""
-    pairs = [*zip(before, after)]  # noqa: B905  # their number is compared
-    are_equal = len(before) == len(after) and all(
+    if len(before) != len(after):
+        return None
+    pairs = [*zip(before, after, strict=True)]
+    are_equal = all(
         _place(was) == _place(now) and is_same_range(old.makers.get(was.of), new.makers.get(now.of))
         for was, now in pairs
     )

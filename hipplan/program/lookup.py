@@ -149,16 +149,13 @@ def _besides(program: Program, whole: str) -> Iterator[ReserveBeside]:
 
 def _made(program: Program, wanted: Sequence[Step]) -> tuple[Resource, ...]:
     """What these steps make; nothing else."""
-    near: list[Step] = []
+    near: dict[str, Step] = {}
     for step in wanted:
         if isinstance(step, Map):
-            near += [program.makers[step.allocation], program.makers[step.reservation]]
+            near |= {name: program.makers[name] for name in (step.allocation, step.reservation) if name not in near}
         elif isinstance(step, Reserve):
-            near += _besides(program, step.name)
-    there = [*dict.fromkeys(step.name for step in near)]
+            near |= {beside.name: beside for beside in _besides(program, step.name)}
     names = {step.name for step in wanted}
-    everything = [*(program.makers[name] for name in there if name not in names), *wanted]
-    made = resources_of(
-        everything, {}, program.devices, program.sealed, attached=program.attached, rights=program.rights
-    )
+    there = [*(step for name, step in near.items() if name not in names), *wanted]
+    made = resources_of(there, {}, program.devices, program.sealed, attached=program.attached, rights=program.rights)
     return tuple(resource for resource in made if resource.name in names)
