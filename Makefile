@@ -69,7 +69,7 @@ release: $(VENV)/ready
 
 # The benchmarks, on the runtime that RUNTIME names (default: what this machine has).
 bench: $(VENV)/installed
-	for name in apply alternatives growth llama loading ranks sleep; do \
+	for name in apply alternatives beside growth llama loading ranks sleep; do \
 	  $(BIN)/python benchmarks/$$name.py $(if $(RUNTIME),--runtime $(RUNTIME)) || exit 1; done
 	$(BIN)/hipplan bench --compare $(if $(RUNTIME),--runtime $(RUNTIME))
 

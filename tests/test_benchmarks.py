@@ -17,6 +17,7 @@ from tests.conftest import ROOT
 SMALL = {
     "alternatives": ("--runtime", "sim", "--rounds", "1"),
     "apply": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
+    "beside": ("--runtime", "sim", "--rounds", "1", "--counts", "8,40"),
     "calls": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "kept": ("--runtime", "sim", "--rounds", "1", "--gib", "0.02"),
     "host_tier": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
