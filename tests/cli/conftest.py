@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.started import Started
+import tests.started
+from tests.started import Started
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def started() -> Iterator[Started]:
-    process = Started()
-    yield process
-    process.end()
+def started() -> Started:
+    return tests.started.started()
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import yaml
 
 from hipplan.cli import main
 from tests.cli.conftest import Run
-from tests.cli.started import Started
 from tests.conftest import ROOT
+from tests.started import Started
 
 PLAN = "hipplan: 1\nname: pl\u00e4n\nbuffers: {b: {kind: device, size: 1}}\n"
 WRONG = "hipplan: 1\nbuffers: {\u00e4: {kind: device, size: 1}}\n"

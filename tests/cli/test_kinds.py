@@ -10,8 +10,8 @@ import pytest
 from hipplan.errors import PlanError
 from hipplan.language.loader import load
 from tests.cli.conftest import Run
-from tests.cli.started import Started
 from tests.conftest import ROOT
+from tests.started import Started
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 USES = {

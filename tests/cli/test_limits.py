@@ -20,8 +20,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.started import Ended, Started
 from tests.conftest import WHOLE
+from tests.started import Ended, Started
 
 Hold = Callable[[str, tuple[float, float], list[list[str]]], list[tuple[int, str]]]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, command
-from tests.cli.started import Started
 from tests.conftest import ROOT
+from tests.started import Started
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 CHECKPOINT = ROOT / "plans" / "data" / "layer.safetensors"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.started import Started
 from tests.conftest import ROOT
+from tests.started import Started
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 ESCAPE = "\x1b["

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from dataclasses import dataclass
 from typing import Any
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["hipplan.holders.attaching", "hipplan.api", "tests.holders.clients"])
+from tests.processes import CONTEXT
 
 
 @dataclass

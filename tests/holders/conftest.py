@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hipplan.cli.main import run
 from hipplan.holders import names, requests
+from tests.started import run
 
 PLAN = """hipplan: 1
 name: weights

@@ -16,7 +16,6 @@ import numpy
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.errors import HeldError
 from hipplan.holders import names, requests
 from tests.conftest import Simulator
@@ -25,6 +24,7 @@ from tests.holders.test_holders import Held, attached, code, f32, until
 from tests.holders.test_interrupts import command, state
 from tests.holders.test_killed import about
 from tests.pauses import Pause
+from tests.started import run
 
 SIZE = 6 << 20
 """Bytes that the plan holds."""

@@ -11,11 +11,11 @@ import numpy
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.errors import ApplyError, HeldError
 from hipplan.holders import requests
 from tests import meddling
 from tests.conftest import Simulator
+from tests.started import run
 from tests.unit.test_attached import plan as attached_plan
 
 RIGHTS = {0: "none", 1: "r", 3: "rw"}

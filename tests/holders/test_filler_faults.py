@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.holders import requests
 from tests.clocks import jumping_clock
 from tests.conftest import ROOT, Simulator
 from tests.faults.counting import each, points
 from tests.holders.test_holders import f32, until
 from tests.holders.test_killed import path
+from tests.started import run
 
 __all__ = ["path"]
 

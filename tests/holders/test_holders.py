@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.errors import ApplyError, HeldError
 from hipplan.holders import names, requests
 from hipplan.layout.verbs import VERBS
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
+from tests.started import run
 
 WAIT_S = 120.0
 """A limit for processes that hang."""

@@ -13,7 +13,6 @@ import numpy
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.errors import ApplyError, HeldError
 from hipplan.holders import requests
 from tests.conftest import WHOLE, Simulator
@@ -23,6 +22,7 @@ from tests.holders.clients import CONTEXT, Task, result, start
 from tests.holders.test_holders import attached, code, until
 from tests.holders.test_killed import about
 from tests.pauses import LONG_S, Pause
+from tests.started import run
 
 MIB = 2**20
 PLAN = """hipplan: 1

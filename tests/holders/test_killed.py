@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.errors import HipplanError
 from hipplan.holders import names, requests
 from tests.conftest import WHOLE, Simulator
 from tests.descriptors import descriptors
 from tests.faults.counting import points
 from tests.holders.test_holders import f32, until
+from tests.started import run
 
 PLAN = """hipplan: 1
 devices: {gpu: {count: 1}}

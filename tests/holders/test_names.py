@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.cli.main import run
 from hipplan.errors import HeldError
 from hipplan.holders import guard, names, requests
 from hipplan.processes import folders
 from hipplan.processes.process import is_ending, is_stopped
 from tests.conftest import Simulator
 from tests.holders.test_holders import Held, code, f32, until
+from tests.started import run
 
 
 def listed(capfd: pytest.CaptureFixture[str]) -> tuple[int, Any]:

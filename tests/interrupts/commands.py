@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Collection, Mapping
@@ -14,10 +13,9 @@ from typing import Any
 
 from tests.conftest import ROOT
 from tests.pauses import LONG_S, wait_until
+from tests.processes import CONTEXT
 
 QUICKSTART = str(ROOT / "plans" / "quickstart.yaml")
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["hipplan.cli.main", "hipplan.api", "hipplan.show.render", "tests.interrupts.commands"])
 
 
 class Command:
@@ -37,7 +35,7 @@ class Command:
         environment = {"HIPSIM_FAIL": faults, "HIPSIM_TRACE": str(folder / "trace"), **(variables or {})}
         given = (folder, arguments, environment, at_step, ignored)
         # daemon: one that a failed test leaves behind must not keep the suite from ending.
-        self.process: Any = _context.Process(target=_main, args=given, daemon=True)
+        self.process: Any = CONTEXT.Process(target=_main, args=given, daemon=True)
         self.process.start()
 
     def send(self, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import signal
@@ -16,11 +15,8 @@ from typing import Any
 from tests.clocks import jumping_clock
 from tests.descriptors import descriptors
 from tests.faults.harness import as_release, points
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["hipplan.api", "hipplan.ranks.agreement", "tests.conftest", "tests.ranks.workers", "tests.ranks.scripts"]
-)
 _WORDS = {
     "kill": "are killed",
     "stop": "stop",
@@ -332,8 +328,8 @@ class Workers:
 
     def _pipe(self, rank: int) -> Any:
         if rank not in self._known:
-            own, peer = _context.Pipe()
-            process = _context.Process(target=_work, args=(peer,), daemon=True)
+            own, peer = CONTEXT.Pipe()
+            process = CONTEXT.Process(target=_work, args=(peer,), daemon=True)
             process.start()
             peer.close()
             self._known[rank] = process, own
