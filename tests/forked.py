@@ -28,32 +28,32 @@ from hipplan.processes.command import main_of
 STREAMS = ("stdin", "stdout", "stderr")
 LINE_MAX = 4096
 """Of a command line that /proc can show. The process that is forked was started with room for it."""
-_COMMAND = "hipplan.cli.main"
-"""What is forked. A cell of an experiment is not: it is found by the variables that it was started with."""
+_FORKED = ("hipplan.cli.main", "hipplan.experiment.cell")
+"""Modules whose main() is forked."""
 
 
 def fork_what_commands_start() -> None:
     """In this process and its forks."""
     import _posixsubprocess
 
-    module: Any = subprocess if hasattr(subprocess, "_fork_exec") else _posixsubprocess  # Python 3.10
-    name = "_fork_exec" if module is subprocess else "fork_exec"
-    start_program = getattr(module, name)
+    owner: Any = subprocess if hasattr(subprocess, "_fork_exec") else _posixsubprocess  # Python 3.10
+    name = "_fork_exec" if owner is subprocess else "fork_exec"
+    start_program = getattr(owner, name)
 
     def fork_exec(*given: Any) -> int:
-        line = [os.fsdecode(argument) for argument in given[0]]
-        before = main_of(_COMMAND, [])
-        folder = given[4]
-        if line[: len(before)] == before and (folder is None or Path(os.fsdecode(folder)).is_dir()):
-            return _fork(line[len(before) :], given)
+        line, folder = [os.fsdecode(argument) for argument in given[0]], given[4]
+        if folder is None or Path(os.fsdecode(folder)).is_dir():
+            for module in _FORKED:
+                if line[:3] == main_of(module, []):
+                    return _fork(module, line, given)
         process: int = start_program(*given)
         return process
 
-    setattr(module, name, fork_exec)
+    setattr(owner, name, fork_exec)
 
 
-def _fork(arguments: list[str], given: Sequence[Any]) -> int:
-    """given: the arguments of fork_exec, in whose order they are read here."""
+def _fork(module: str, line: list[str], given: Sequence[Any]) -> int:
+    """line: the command line. given: the arguments of fork_exec, in whose order they are read here."""
     kept, folder, variables = given[3:6]
     stdin, _, _, stdout, _, stderr, _, failure = given[6:14]
     new_session = given[15]
@@ -61,14 +61,15 @@ def _fork(arguments: list[str], given: Sequence[Any]) -> int:
     streams = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 64) for number in own]  # a fork closes those of its clients
     process = os.fork()
     if process == 0:
-        _run(arguments, folder, variables, streams, {*kept} - {failure}, new_session=new_session)
+        _run(module, line, folder, variables, streams, {*kept} - {failure}, new_session=new_session)
     for number in streams:
         os.close(number)
     return process
 
 
 def _run(
-    arguments: list[str],
+    module: str,
+    line: list[str],
     folder: bytes | None,
     variables: Sequence[bytes] | None,
     streams: Sequence[int],
@@ -88,9 +89,9 @@ def _run(
         if variables is not None:
             os.environ.clear()
             os.environ.update({name: value for name, _, value in (os.fsdecode(v).partition("=") for v in variables)})
-        sys.argv = ["hipplan", *arguments]
-        _show(main_of(_COMMAND, arguments))
-        importlib.import_module(_COMMAND).main()
+        sys.argv = ["-c", *line[3:]]
+        _show(line)
+        importlib.import_module(module).main()
     except SystemExit as code:
         end(code)
     except BaseException:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hipplan.cli.main import run
+from tests.started import run
 
 PLAN = """hipplan: 1
 vars: {size: 4MiB, device: gpu.0}
@@ -36,6 +36,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def experiment(*arguments: object) -> int:
+    """The exit code. It runs in a process of its own."""
     return run(["experiment", *map(str, arguments)])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hipplan.cli.main import run
 from hipplan.experiment import results
 from hipplan.experiment.summary import interval_of, samples_of
 from tests.experiment.conftest import experiment
@@ -207,10 +208,10 @@ def test_without_the_extra_the_reason_is_said(tmp_path: Path, monkeypatch: pytes
     for name in ("matplotlib", "numpy"):
         monkeypatch.setitem(sys.modules, name, None)
 
-    assert experiment("report", file, "--plots", tmp_path) == 2
-    assert experiment("compare", file, file) == 2
+    assert run(["experiment", "report", str(file), "--plots", str(tmp_path)]) == 2
+    assert run(["experiment", "compare", str(file), str(file)]) == 2
     assert capsys.readouterr().err.count("pip install matplotlib numpy") == 2
-    assert experiment("report", file) == 0
+    assert run(["experiment", "report", str(file)]) == 0
 
 
 @pytest.mark.parametrize(
