@@ -29,7 +29,7 @@ from tests.faults.test_changes import become
 from tests.layout.native_pool import Allocator
 
 MIB = 2**20
-STEP = 1 if WHOLE else 8
+STEP = 1 if WHOLE else 16
 """Each so many-th request is refused."""
 RESERVED_MIN = 16 * MIB
 """Shorter ranges without rights are the C library's."""

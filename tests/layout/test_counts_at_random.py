@@ -12,7 +12,7 @@ from tests.conftest import WHOLE, Simulator
 from tests.layout.test_runs_or_written_out import NEVER, RELEASES, Draw, Plan, Player, on_demand
 from tests.python_calls import CHUNK
 
-SEEDS = 200 if WHOLE else 12
+SEEDS = 200 if WHOLE else 8
 
 
 def some(draw: Draw, chance: float) -> bool:

@@ -28,7 +28,7 @@ from tests.machines.test_releases import RELEASES as QUIRKS
 from tests.python_calls import CHUNK
 
 ACTS = 7
-SEEDS = 60 if WHOLE else 4
+SEEDS = 60 if WHOLE else 2
 NEVER = 1 << 40
 RELEASES = {"6.2": "6.2.41133", "6.4": "6.4.43484", "7.2": "7.2.53211", "7.15": "7.15.0"}
 THREADED = {"hipGetDevice", "hipSetDevice", "hipMemcpyAsync", "hipStreamSynchronize", "hipHostFree"}
@@ -319,7 +319,7 @@ def test_counts_in_runs_and_written_out_make_one_layout(
     players = [Player(0, tmp_path / name, sim) for name in ("runs", "written out")]
     no_fault = players[0].play_update(first, second, release, (0, 0))
     calls = players[0].calls
-    step = 1 if WHOLE else 97
+    step = 1 if WHOLE else 197
     fails = [(0, 0), *((n, 0) for n in range(1 + number % step, calls["apply"] + 1, step)),
              *((0, n) for n in range(1 + number % step, calls["update"] + 1, step))]  # fmt: skip
     in_runs = [players[0].play_update(first, second, release, some) for some in fails]
