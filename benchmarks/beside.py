@@ -3,7 +3,8 @@
     python benchmarks/beside.py [--runtime cuda] [--counts 40,4096] [--rounds 7] [--json FILE]
 
 An update that adds a buffer; the first layout[name] and the first write after a change of the region, which makes a new
-program; and later writes. Medians, in microseconds. ratio: to the first count.
+program; later writes; and a sleep and a wake of another region of two chunks. Medians, in
+microseconds. ratio: to the first count.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def plan(count: int, *buffers: str) -> dict[str, Any]:
     return {
         "hipplan": 1,
         "devices": {"gpu": {"count": 1}},
-        "regions": {"r": {"size": count * CHUNK, "chunk": CHUNK, "reserve": (count + 8) * CHUNK, "tensors": tensors}},
+        "regions": {
+            "r": {"size": count * CHUNK, "chunk": CHUNK, "reserve": (count + 8) * CHUNK, "tensors": tensors},
+            "own": {"size": 2 * CHUNK, "chunk": CHUNK},
+        },
         "allocations": {"m": {"device": "gpu.0", "size": CHUNK, "count": count}},
         "reservations": {"range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "m.*"}]}},
         "buffers": {name: {"kind": "device", "device": "gpu.0", "size": len(BYTES)} for name in buffers},
@@ -69,6 +73,8 @@ def measured(chosen: Chosen, count: int, rounds: int) -> dict[str, float]:
             "a write of a tensor after a growth": timed(lambda: layout.write("r.t", BYTES), grow, shrink),
             "a write of a buffer": timed(lambda: layout.write("b", BYTES), nothing, nothing),
             "a write of a tensor": timed(lambda: layout.write("r.t", BYTES), nothing, nothing),
+            "a sleep of a region": timed(lambda: layout.sleep("own", to="drop"), nothing, layout.wake),
+            "its wake": timed(layout.wake, lambda: layout.sleep("own", to="drop"), nothing),
         }
 
 

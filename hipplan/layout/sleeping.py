@@ -146,7 +146,8 @@ def _sleeps(program: Program, name: str) -> bool:
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    there = (resource for resource in program.outer if resource.asleep and "#" not in resource.name)
+    objects = program.outer if program.sleeping else ()
+    there = (resource for resource in objects if resource.asleep and "#" not in resource.name)
     return {resource.name: resource.asleep for resource in there if resource.kind in ("region", "allocation")} | {
         plan_name_of(program, memory): MAPPED for memory in program.away
     }

@@ -8,12 +8,15 @@ from itertools import chain
 
 from hipplan.kinds.mapping.live import Map, Rights
 from hipplan.kinds.reservation.live import Reserve, ReserveBeside
+from hipplan.program.chunk_runs import ChunkRun
+from hipplan.program.count_runs import CountMappingRun, CountRun
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.memo import Memo
+from hipplan.program.numbered import stems_of
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.runs import Run
+from hipplan.program.runs import Run, runs
 from hipplan.program.series import segments
 from hipplan.program.steps import Step
 
@@ -87,6 +90,18 @@ def resources_behind(program: Program, names: Iterable[str]) -> Iterable[Resourc
             raise KeyError(name)
         behind |= {resource.name: resource for resource in chain([wanted], _around(program, wanted))}
     return behind.values()
+
+
+def near(program: Program, names: Iterable[str]) -> tuple[Resource, ...]:
+    """The objects but for chunks in runs, and for what `count:` makes that is neither named nor mapped in what is. With
+    the name of one come all of its count, and what maps them."""
+    stems = {*chain.from_iterable(map(stems_of, names))}
+    mapped = (run for steps in (program.steps, program.sleeping) for _, run in runs(steps) if run.of in stems)
+    stems |= {name for run in mapped for name in run.names}
+    return program.objects_in(
+        lambda run: not isinstance(run, ChunkRun)
+        and not (isinstance(run, (CountRun, CountMappingRun)) and stems.isdisjoint(run.names))
+    )
 
 
 _in_regions: Memo[Program, dict[str, dict[str, Resource]]] = Memo()

@@ -27,3 +27,9 @@ def stem_of(name: str) -> tuple[Stem, int] | None:
 def outer_name(name: str) -> str:
     """The name of a region, from that of its memory or its mapping; any other name."""
     return name.partition("#")[0].partition("[")[0] or name  # that of hipplan's own memory begins with #
+
+
+def stems_of(name: str) -> set[str]:
+    """What a run that has the object may be called: the name itself, or what stands before its number."""
+    stem = stem_of(name)
+    return {outer_name(name)} if stem is None else {outer_name(name), stem[0][0]}

@@ -19,7 +19,7 @@ from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
 from hipplan.program.backups import Backup
-from hipplan.program.chunk_runs import ChunkRun, with_runs_of
+from hipplan.program.chunk_runs import ChunkRun
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.facts import (
     NumberKey,
@@ -37,13 +37,13 @@ from hipplan.program.facts import (
 from hipplan.program.homes import Homes
 from hipplan.program.inventory import resources_of
 from hipplan.program.layered import Layered
-from hipplan.program.mapped_runs import with_rights
+from hipplan.program.mapped_runs import with_rights, without_runs
 from hipplan.program.memo import keep, kept
 from hipplan.program.origin import UNKNOWN, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, alike, plain, runs, without
-from hipplan.program.series import Series, segments
+from hipplan.program.series import Series
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
 
@@ -134,16 +134,15 @@ class Program(InNotebooks):
     @cached_property
     def outer(self) -> tuple[Resource, ...]:
         """The objects as reports show them, but for the chunks of runs: regions, their tensors and all others."""
-        there = (self.steps, self.sleeping)
-        if not any(isinstance(part, ChunkRun) for some_steps in there for part in segments(some_steps)):
+        return self.objects_in(lambda run: not isinstance(run, ChunkRun))
+
+    def objects_in(self, is_wanted: Callable[[Run], bool]) -> tuple[Resource, ...]:
+        """The objects as reports show them, but for those of runs that are not wanted, as without_runs() has it."""
+        near = without_runs((self.steps, self.sleeping), is_wanted)
+        if near is None:
             return self.resources
         of_sleeping: Any = rights_by_mapping(self.sleeping)
         rights: Mapping[str, SetAccess] = ChainMap(cast(Any, self.rights), of_sleeping)
-        single = [*chain.from_iterable(map(plain, there))]
-        memory = {step.name for step in single if step.makes == "allocation"}
-        halves = memory ^ {step.allocation for step in single if isinstance(step, Map)}
-        regions = {name.partition("#")[0] for name in halves}
-        near = [*chain.from_iterable(with_runs_of(regions, some_steps) for some_steps in there)]
         return resources_of(
             near, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached, rights
         )

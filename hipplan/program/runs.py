@@ -48,6 +48,11 @@ class Run(AlikeSteps):
         """What the names of its objects have in common."""
         return self.of, self.sign
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What stands before the numbers in the names of its objects, and of those that they map."""
+        return (self.of,)
+
     @abstractmethod
     def name_of(self, number: int) -> str:
         """The name of an object."""

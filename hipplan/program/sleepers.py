@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from hipplan.errors import ApplyError
@@ -10,6 +11,7 @@ from hipplan.program import patterns, steps
 from hipplan.program.backups import DROP, MAPPED
 from hipplan.program.groups import MemoryGroup, Units, by_first, first_of, groups_asleep, groups_in, is_on_device
 from hipplan.program.homes import Homes
+from hipplan.program.lookup import near
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
 from hipplan.program.resize import require_memory
@@ -43,15 +45,16 @@ def is_any_asleep(program: Program, names: Sequence[str] | None = None) -> bool:
 def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True) -> Units:
     """The allocations of each name. is_writable: only memory that a device may write is together. Raises ApplyError
     (HP420): no such object, or it is only a chunk of a region."""
-    known = {resource.name: resource for resource in program.outer}
+    known = {resource.name: resource for resource in near(program, names)}
     if not known.keys() >= {*names}:
-        known = {resource.name: resource for resource in program.resources}
+        known = program.by_name
+    mappings = _Mappings(known.values())
     units: dict[str, Sequence[MemoryGroup]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
             several = (name for name, resource in known.items() if resource.kind in KINDS)
             raise refuse(f"there is no '{name}' that could sleep", hint=patterns.hint(name, several))
-        _require_whole(known[name], program)
+        _require_whole(known[name], program, mappings)
         if known[name].kind == "region":
             require_memory(program, name)
         if known[name].kind == "allocation":
@@ -59,19 +62,27 @@ def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True
         elif name in program.regions and (groups := groups_in(program, name, is_writable=is_writable)):
             units[name] = groups
         else:
-            mapped = (
-                resource
-                for resource in program.resources
-                if resource.memory and name in (resource.name, resource.inside)
-            )
-            units[name] = [*dict.fromkeys(mapping.memory for mapping in mapped)]
+            units[name] = [*dict.fromkeys(mappings.memory[name])]
     return units
 
 
-def _require_whole(resource: Resource, program: Program) -> None:
-    inside = resource.inside
-    if resource.kind == "allocation":
-        inside = next((other.inside for other in program.resources if other.memory == resource.name), "")
+class _Mappings:
+    """The mappings among some objects."""
+
+    def __init__(self, objects: Iterable[Resource]) -> None:
+        self.memory: dict[str, list[str]] = defaultdict(list)
+        """Mapping, or range -> the allocations that it, or the mappings in it, map."""
+        self.range_of: dict[str, str] = {}
+        """Allocation -> the range in which it is mapped first."""
+        for mapping in objects:
+            if mapping.memory:
+                self.range_of.setdefault(mapping.memory, mapping.inside)
+                for name in (mapping.name, mapping.inside):
+                    self.memory[name].append(mapping.memory)
+
+
+def _require_whole(resource: Resource, program: Program, mappings: _Mappings) -> None:
+    inside = mappings.range_of.get(resource.name, "") if resource.kind == "allocation" else resource.inside
     if resource.kind != "reservation" and inside in program.regions:
         raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
 
@@ -105,7 +116,6 @@ def require_able(program: Program, units: Units, to: str) -> None:
 
 def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, ApplyError]]:
     """The names whose memory cannot be freed by itself, and why (HP440)."""
-    kinds = {resource.name: resource.kind for resource in program.outer if resource.name in units}
     for name, groups in units.items():
         if name in program.shared:
             why = "other ranks of this node map it, which keeps its memory allocated"
@@ -129,7 +139,7 @@ def _unable(program: Program, units: Units, to: str) -> Iterator[tuple[str, Appl
             if step is not None and step.is_on_host and not moves:
                 hint = (
                     "its memory on the GPUs sleeps once all of it is there: remap() moves it"
-                    if kinds[name] == "region"
+                    if name in program.regions
                     else ""
                 )
                 yield name, cannot_sleep(name, f"'{memory}' is host memory", hint)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
 import pytest
 
 import hipplan
+from hipplan.program import patterns, sleepers
+from hipplan.program.program import Program
 from tests.conftest import Simulator
-from tests.python_calls import CHUNK, calls_of
+from tests.python_calls import CHUNK, calls_of, instructions_of
 
 BYTES = numpy.arange(1024, dtype="u1")
 ACTS: dict[str, Callable[[hipplan.Layout], Any]] = {
@@ -30,6 +33,8 @@ ACTS: dict[str, Callable[[hipplan.Layout], Any]] = {
     "a remap of an allocation": lambda layout: layout.remap("m.7"),
     "a remap of what is beside": lambda layout: (layout.remap("own"), layout.remap("own[0]"), layout.remap("a")),
     "a seal of what is beside": lambda layout: (layout.seal("own"), layout.unseal("own")),
+    "a sleep of what is beside": lambda layout: (layout.sleep(["own", "a"], to="drop"), layout.wake(), layout.asleep),
+    "a sleep of a region": lambda layout: (layout.sleep("cache", to="mapped"), layout.wake("cache")),
 }
 
 
@@ -63,3 +68,16 @@ def test_it_makes_no_calls_for_other_objects(act: Callable[[hipplan.Layout], Any
             costs.append(calls_of(lambda layout=layout: act(layout)))
     assert costs[2].python - costs[1].python <= 12, costs
     assert costs[2].builtin - costs[1].builtin <= 40, costs
+
+
+@pytest.mark.parametrize("names", [["m.*"], ["range"], ["*"]], ids=str)
+def test_which_of_a_count_sleep_is_found_at_the_same_cost_for_each(names: list[str], sim: Simulator) -> None:
+    def find(program: Program) -> None:
+        sleepers.units_of(program, patterns.chosen(program, names, *sleepers.KINDS))
+        sleepers.able(program, "drop")
+
+    costs = []
+    for count in (20, 100, 200, 300):  # the first one also pays for what is imported
+        with layout_of(count) as layout:
+            costs.append(instructions_of(partial(find, layout.program)))
+    assert costs[3] - costs[2] <= 1.1 * (costs[2] - costs[1]), costs
