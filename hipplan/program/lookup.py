@@ -99,8 +99,10 @@ def near(program: Program, names: Iterable[str]) -> tuple[Resource, ...]:
     mapped = (run for steps in (program.steps, program.sleeping) for _, run in runs(steps) if run.of in stems)
     stems |= {name for run in mapped for name in run.names}
     return program.objects_in(
-        lambda run: not isinstance(run, ChunkRun)
-        and not (isinstance(run, (CountRun, CountMappingRun)) and stems.isdisjoint(run.names))
+        lambda run: (
+            not isinstance(run, ChunkRun)
+            and not (isinstance(run, (CountRun, CountMappingRun)) and stems.isdisjoint(run.names))
+        )
     )
 
 
