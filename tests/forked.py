@@ -1,8 +1,11 @@
-"""Processes of hipplan that a forked command starts are forks, too: a holder, and its fillers.
+"""Processes of hipplan that a forked command starts are forks, too: holders, fillers, repetitions of experiments.
 
 `fork_exec` stands for the function of C with which subprocess makes a process. The fork has what a program that was
 started would have: its own descriptors, session, folder, variables, signals and standard streams; it lacks the start of
-Python, the imports and the validators of models, nearly all of what these processes cost in a test.
+Python, the imports and the validators of models, nearly all of what these processes cost in a test. So a test with such
+forks cannot find a mistake in the order of imports or in the command line of these processes; and /proc shows the
+variables of the process that was forked. tests/holders/test_killed.py, test_interrupts.py, test_docs.py and
+test_shell.py start real ones.
 """
 
 from __future__ import annotations
@@ -101,7 +104,7 @@ def _run(
 
 
 def _take_signals() -> None:
-    """As the start of a program leaves them, and then that of Python."""
+    """As the starts of a program and of Python leave the signals."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):

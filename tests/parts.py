@@ -1,7 +1,7 @@
-"""A plugin for sweeps over many cases: one run takes an eighth of the cases of each test that is marked `in_parts`,
+"""A plugin for sweeps over many cases: one run takes a fourth of the cases of each test that is marked `in_parts`,
 and of the hardware tests.
 
-`make test` takes the first eighth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
+`make test` takes the first fourth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
 the one that the hash of the commit chooses. All cases are run by `make reliability`, by `make amd-library`, on a GPU,
 and where their names are given.
 """
@@ -20,7 +20,7 @@ from tests.conftest import WHOLE
 
 Case = TypeVar("Case")
 
-PARTS = 8
+PARTS = 4
 HARDWARE = "tests/hardware/"
 """What GPUs are tested with. Without one, other folders test the same in more ways: it is one sweep then."""
 PART = int(os.environ.get("HIPPLAN_PART", "0"))
@@ -28,7 +28,7 @@ ALL = WHOLE or (os.environ.get("HIPPLAN_RUNTIME", "sim") != "sim" and "HIPPLAN_Q
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "in_parts: one run takes an eighth of its cases")
+    config.addinivalue_line("markers", "in_parts: one run takes a fourth of its cases")
 
 
 @pytest.hookimpl(tryfirst=True)  # which cases are taken must not depend on what others leave out

@@ -139,7 +139,11 @@ def started() -> Started:
 
 
 def run(arguments: list[str]) -> int:
-    """`hipplan.cli.main.run` in a process of its own. Prints what that printed."""
+    """`hipplan.cli.main.run` in a process of its own. Prints what that printed.
+
+    With other variables that Python itself may read, PYTHONPATH for one, it runs in this process, and what it starts
+    is started.
+    """
     variables = dict(os.environ)
     if not started().fits(variables):
         return main.run(arguments)

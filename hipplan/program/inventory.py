@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from hipplan.kinds.allocation.live import CreateAllocation, ImportAllocation
@@ -16,9 +17,13 @@ from hipplan.language.model import Attached
 from hipplan.program import steps
 from hipplan.program.backups import Backup
 from hipplan.program.by_name import ByName
+from hipplan.program.chunk_runs import ChunkRun
+from hipplan.program.count_runs import CountRun
+from hipplan.program.numbered import OF_COUNT, OF_MEMORY, stem_of
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
 from hipplan.program.runs import Run, plain, runs
+from hipplan.program.series import segments
 from hipplan.program.steps import CPU_ORDINAL
 
 
@@ -39,6 +44,28 @@ def resources_of(
     there = (*all_steps, *sleeping) if rights is None else all_steps
     inventory = _Inventory(there, regions, devices, sealed, asleep, attached or {}, rights)
     return tuple(inventory.resources())
+
+
+def without_runs(programs: Iterable[Sequence[steps.Step]], is_wanted: Callable[[Run], bool]) -> list[steps.Step] | None:
+    """The steps but for those of runs that are not wanted. None: all runs are.
+
+    Where a chunk's memory is in a run and its mapping is written out, or the reverse, the region's runs stay; and where
+    a written-out mapping maps one of a count, that of the count."""
+    parts = [*chain.from_iterable(map(segments, programs))]
+    if all(is_wanted(part) for part in parts if isinstance(part, Run)):
+        return None
+    single = [step for part in parts if not isinstance(part, Run) for step in part]
+    memory = {step.name for step in single if step.makes == "allocation"}
+    mapped = {step.allocation for step in single if isinstance(step, Map)}
+    regions = {name.partition(OF_MEMORY)[0] for name in memory ^ mapped}
+    counts = {stem[0] for stem in map(stem_of, mapped - memory) if stem is not None and stem[0][1] == OF_COUNT}
+
+    def stays(run: Run) -> bool:
+        if isinstance(run, ChunkRun):
+            return run.region in regions
+        return isinstance(run, CountRun) and run.stem in counts
+
+    return [*chain.from_iterable(part for part in parts if not isinstance(part, Run) or is_wanted(part) or stays(part))]
 
 
 def _asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup]) -> Mapping[str, str]:

@@ -97,11 +97,11 @@ def near(program: Program, names: Iterable[str]) -> tuple[Resource, ...]:
     the name of one come all of its count, and what maps them."""
     stems = {*chain.from_iterable(map(stems_of, names))}
     mapped = (run for steps in (program.steps, program.sleeping) for _, run in runs(steps) if run.of in stems)
-    stems |= {name for run in mapped for name in run.names}
-    return program.objects_in(
+    stems |= {name for run in mapped for name in run.stems}
+    return program.objects_of(
         lambda run: (
             not isinstance(run, ChunkRun)
-            and not (isinstance(run, (CountRun, CountMappingRun)) and stems.isdisjoint(run.names))
+            and not (isinstance(run, (CountRun, CountMappingRun)) and stems.isdisjoint(run.stems))
         )
     )
 

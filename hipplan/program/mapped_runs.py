@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count, cycle
+from itertools import count, cycle
 from operator import eq
 from typing import TypeVar, cast
 
 from hipplan.errors import Span
 from hipplan.kinds.mapping.live import Map, Rights, SetAccess
-from hipplan.program.numbered import OF_MAPPING, stems_of
+from hipplan.program.numbered import OF_MAPPING
 from hipplan.program.on_demand import turned
 from hipplan.program.regions import mapping_of
 from hipplan.program.runs import Run
@@ -45,7 +45,7 @@ class MappedRun(Run):
         """Other mappings of the same sizes in the same range. memory: part of its own, or what follows it."""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def stems(self) -> tuple[str, ...]:
         return self.of, self.memory.of
 
     @property
@@ -180,17 +180,3 @@ def with_rights(some_steps: Sequence[Step], given: Mapping[int, SetAccess]) -> S
         number += len(segment)
     made = Series(some_steps) if len(rest) == len(given) else Series.joined(parts)
     return made.with_changed(rest) if rest else made
-
-
-def without_runs(programs: Iterable[Sequence[Step]], is_wanted: Callable[[Run], bool]) -> list[Step] | None:
-    """The steps but for those of runs that are not wanted. A run stays if only its memory, or only what maps that, is
-    in no run. None: all stay."""
-    parts = [*chain.from_iterable(map(segments, programs))]
-    if all(is_wanted(part) for part in parts if isinstance(part, Run)):
-        return None
-    single = [step for part in parts if not isinstance(part, Run) for step in part]
-    memory = {step.name for step in single if step.makes == "allocation"}
-    halves = memory ^ {step.allocation for step in single if isinstance(step, Map)}
-    left = frozenset(chain.from_iterable(map(stems_of, halves)))
-    stay = (part for part in parts if not isinstance(part, Run) or is_wanted(part) or not left.isdisjoint(part.names))
-    return [*chain.from_iterable(stay)]

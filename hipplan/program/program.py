@@ -35,9 +35,9 @@ from hipplan.program.facts import (
     slots_of,
 )
 from hipplan.program.homes import Homes
-from hipplan.program.inventory import resources_of
+from hipplan.program.inventory import resources_of, without_runs
 from hipplan.program.layered import Layered
-from hipplan.program.mapped_runs import with_rights, without_runs
+from hipplan.program.mapped_runs import with_rights
 from hipplan.program.memo import keep, kept
 from hipplan.program.origin import UNKNOWN, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
@@ -134,10 +134,11 @@ class Program(InNotebooks):
     @cached_property
     def outer(self) -> tuple[Resource, ...]:
         """The objects as reports show them, but for the chunks of runs: regions, their tensors and all others."""
-        return self.objects_in(lambda run: not isinstance(run, ChunkRun))
+        return self.objects_of(lambda run: not isinstance(run, ChunkRun))
 
-    def objects_in(self, is_wanted: Callable[[Run], bool]) -> tuple[Resource, ...]:
-        """The objects as reports show them, but for those of runs that are not wanted, as without_runs() has it."""
+    def objects_of(self, is_wanted: Callable[[Run], bool]) -> tuple[Resource, ...]:
+        """The objects as reports show them, of the runs that are wanted and of all other steps. More may stay: see
+        without_runs()."""
         near = without_runs((self.steps, self.sleeping), is_wanted)
         if near is None:
             return self.resources

@@ -33,7 +33,7 @@ ACTS: dict[str, Callable[[hipplan.Layout], Any]] = {
     "a remap of an allocation": lambda layout: layout.remap("m.7"),
     "a remap of what is beside": lambda layout: (layout.remap("own"), layout.remap("own[0]"), layout.remap("a")),
     "a seal of what is beside": lambda layout: (layout.seal("own"), layout.unseal("own")),
-    "a sleep of what is beside": lambda layout: (layout.sleep(["own", "a"], to="drop"), layout.wake(), layout.asleep),
+    "a sleep of what is beside": lambda layout: (layout.sleep(["own", "a"], to="drop"), layout.asleep, layout.wake()),
     "a sleep of a region": lambda layout: (layout.sleep("cache", to="mapped"), layout.wake("cache")),
 }
 
@@ -58,14 +58,14 @@ def layout_of(count: int) -> hipplan.Layout:
     return hipplan.apply(plan, runtime="sim", answer=False)
 
 
-@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_it_makes_no_calls_for_other_objects(act: Callable[[hipplan.Layout], Any], sim: Simulator) -> None:
+@pytest.mark.parametrize("which", ACTS)
+def test_it_makes_no_calls_for_other_objects(which: str, sim: Simulator) -> None:
     """Each time directly after a change, of whose objects nothing is known yet."""
     costs = []
     for count in (40, 40, 600):  # the first one also pays for what is known from then on
         with layout_of(count) as layout:
             layout.grow("cache", by=CHUNK)
-            costs.append(calls_of(lambda layout=layout: act(layout)))
+            costs.append(calls_of(partial(ACTS[which], layout)))
     assert costs[2].python - costs[1].python <= 12, costs
     assert costs[2].builtin - costs[1].builtin <= 40, costs
 

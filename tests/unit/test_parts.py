@@ -9,7 +9,7 @@ import pytest
 from tests.parts import PARTS, taken
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 117])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 117])
 def test_each_case_is_in_a_part_and_each_part_has_a_case(count: int) -> None:
     cases = [f"test[{number}]" for number in range(count)]
     parts = [taken(cases, part) for part in range(PARTS)]
