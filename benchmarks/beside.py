@@ -3,8 +3,8 @@
     python benchmarks/beside.py [--runtime cuda] [--counts 40,4096] [--rounds 7] [--json FILE]
 
 An update that adds a buffer; the first layout[name] and the first write after a change of the region, which makes a new
-program; later writes; and a sleep and a wake of another region of two chunks. Medians, in
-microseconds. ratio: to the first count.
+program; later writes; and a sleep and a wake of another region of two chunks.
+Medians, in microseconds. ratio: to the first count.
 """
 
 from __future__ import annotations

@@ -150,12 +150,12 @@ def set_stream(name: str, opened: TextIO | None) -> None:
     setattr(sys, f"__{name}__", opened)
 
 
-def end(end: SystemExit) -> None:
+def end(last: SystemExit) -> None:
     """As Python does it, exit handlers first; only the modules are not cleared, which takes as long as the command."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    assert isinstance(end.code, int)
-    ctypes.CDLL(None).exit(end.code)
+    for output in (sys.stdout, sys.stderr):
+        if output is not None:
+            output.flush()
+    assert isinstance(last.code, int)
+    ctypes.CDLL(None).exit(last.code)

@@ -6,9 +6,10 @@ python -m tests.python_calls 2 10000      what layout.grow() calls beside so man
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ class Calls(NamedTuple):
 
 
 def calls_of(act: Callable[[], Any]) -> Calls:
-    """What an act calls. The garbage collector, whose callbacks would count, waits."""
+    """What an act calls."""
     python = builtin = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -33,16 +34,13 @@ def calls_of(act: Callable[[], Any]) -> Calls:
         python += event == "call"
         builtin += event == "c_call"
 
-    collects = gc.isenabled()
-    gc.disable()
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        act()
-    finally:
-        sys.setprofile(before)
-        if collects:
-            gc.enable()
+    with _collector_waits():
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            act()
+        finally:
+            sys.setprofile(before)
     return Calls(python - 1, builtin - 1)  # without the call of the act, and that which ends the count
 
 
@@ -56,13 +54,26 @@ def instructions_of(act: Callable[[], Any]) -> int:
         taken += event == "opcode"
         return count
 
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
+    with _collector_waits():
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            act()
+        finally:
+            sys.settrace(before)
     return taken
+
+
+@contextlib.contextmanager
+def _collector_waits() -> Iterator[None]:
+    """The garbage collector, whose callbacks would count."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def of_growth(chunks: int) -> Calls:

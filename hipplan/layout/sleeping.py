@@ -19,7 +19,7 @@ from hipplan.layout.verbs import ComeHome, Sleep, Wake
 from hipplan.program import patterns, sleepers
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.difference import Difference, difference
-from hipplan.program.lookup import near, resource_of
+from hipplan.program.lookup import objects_near, resource_of
 from hipplan.program.patterns import Names, listed
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_asleep
@@ -136,9 +136,7 @@ def _call_on_map(holding: Holding) -> None:
     for names, on_map in list(holding.on_map.items()):
         if not any(_sleeps(holding.state.program, name) for name in names):
             del holding.on_map[names]
-            if all(
-                resource_of(holding.state.program, name) is not None for name in names
-            ):  # else an update took something away
+            if all(resource_of(holding.state.program, name) for name in names):  # else an update took something away
                 on_map(names)
 
 
@@ -148,10 +146,10 @@ def _sleeps(program: Program, name: str) -> bool:
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    asleep: list[str] = []  # of a run one, with which all of its count come
+    names: list[str] = []  # of a run one, with which all of its count come
     for part in segments(program.sleeping):
-        asleep += [part.name_of(part.numbers[0])] if isinstance(part, Run) else [step.name for step in part]
-    objects = near(program, asleep) if asleep else ()
+        names += [part.name_of(part.numbers[0])] if isinstance(part, Run) else [step.name for step in part]
+    objects = objects_near(program, names) if names else ()
     there = (resource for resource in objects if resource.asleep and "#" not in resource.name)
     return {resource.name: resource.asleep for resource in there if resource.kind in ("region", "allocation")} | {
         plan_name_of(program, memory): MAPPED for memory in program.away

@@ -13,8 +13,9 @@ from hipplan.program.count_runs import CountMappingRun, CountRun
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.memo import Memo
-from hipplan.program.numbered import stems_of
+from hipplan.program.numbered import prefixes_of
 from hipplan.program.program import Program
+from hipplan.program.regions import numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, runs
 from hipplan.program.series import segments
@@ -92,18 +93,27 @@ def resources_behind(program: Program, names: Iterable[str]) -> Iterable[Resourc
     return behind.values()
 
 
-def near(program: Program, names: Iterable[str]) -> tuple[Resource, ...]:
+def objects_near(program: Program, names: Iterable[str]) -> tuple[Resource, ...]:
     """The objects but for chunks in runs, and for what `count:` makes that is neither named nor mapped in what is. With
     the name of one come all of its count, and what maps them."""
-    stems = {*chain.from_iterable(map(stems_of, names))}
-    mapped = (run for steps in (program.steps, program.sleeping) for _, run in runs(steps) if run.of in stems)
-    stems |= {name for run in mapped for name in run.stems}
-    return program.objects_of(
-        lambda run: (
-            not isinstance(run, ChunkRun)
-            and not (isinstance(run, (CountRun, CountMappingRun)) and stems.isdisjoint(run.stems))
-        )
-    )
+    prefixes = {*chain.from_iterable(map(prefixes_of, names))}
+    mapped = (run for steps in (program.steps, program.sleeping) for _, run in runs(steps) if run.of in prefixes)
+    prefixes |= {prefix for run in mapped for prefix in run.prefixes}
+
+    def is_wanted(run: Run) -> bool:
+        if isinstance(run, ChunkRun):
+            return False
+        return not isinstance(run, (CountRun, CountMappingRun)) or not prefixes.isdisjoint(run.prefixes)
+
+    return program.objects_of(is_wanted)
+
+
+def region_of(program: Program, memory: str) -> str:
+    """The region of whose chunk this is the memory; empty if it is an allocation of its own."""
+    numbers = numbers_in(memory)
+    if numbers is None or not numbers.is_memory or numbers.of not in program.regions:
+        return ""
+    return numbers.of
 
 
 _in_regions: Memo[Program, dict[str, dict[str, Resource]]] = Memo()

@@ -45,7 +45,7 @@ class MappedRun(Run):
         """Other mappings of the same sizes in the same range. memory: part of its own, or what follows it."""
 
     @property
-    def stems(self) -> tuple[str, ...]:
+    def prefixes(self) -> tuple[str, ...]:
         return self.of, self.memory.of
 
     @property

@@ -29,7 +29,7 @@ def outer_name(name: str) -> str:
     return name.partition("#")[0].partition("[")[0] or name  # that of hipplan's own memory begins with #
 
 
-def stems_of(name: str) -> set[str]:
-    """What a run that has the object may be called: the name itself, or what stands before its number."""
+def prefixes_of(name: str) -> set[str]:
+    """What stands before the numbers in a run that has the object: part of the name, or all of it for a range's."""
     stem = stem_of(name)
     return {outer_name(name)} if stem is None else {outer_name(name), stem[0][0]}

@@ -139,13 +139,13 @@ class Program(InNotebooks):
     def objects_of(self, is_wanted: Callable[[Run], bool]) -> tuple[Resource, ...]:
         """The objects as reports show them, of the runs that are wanted and of all other steps. More may stay: see
         without_runs()."""
-        near = without_runs((self.steps, self.sleeping), is_wanted)
-        if near is None:
+        some_steps = without_runs((self.steps, self.sleeping), is_wanted)
+        if some_steps is None:
             return self.resources
         of_sleeping: Any = rights_by_mapping(self.sleeping)
         rights: Mapping[str, SetAccess] = ChainMap(cast(Any, self.rights), of_sleeping)
         return resources_of(
-            near, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached, rights
+            some_steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached, rights
         )
 
     def with_steps(self, other: Mapping[int, Step]) -> Program:

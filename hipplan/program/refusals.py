@@ -15,6 +15,11 @@ def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
     return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
 
 
+def refuse_piece(name: str, region: str) -> ApplyError:
+    """HP420: this is only a chunk of a region, which is changed as a whole."""
+    return refuse(f"'{name}' is a piece of the region '{region}'", hint=f"name '{region}'")
+
+
 def refuse_asleep(name: str, why: str = "") -> ApplyError:
     """HP441: an object was used whose memory sleeps."""
     why = why or "its memory was freed; only its addresses are kept"

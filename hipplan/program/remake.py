@@ -16,11 +16,12 @@ from hipplan.program.carries import carries_of
 from hipplan.program.chosen import ChosenChunks, ChosenMemory, chosen_memory, mapped_again, written_out
 from hipplan.program.chunk_runs import MappingRun, MemoryRun
 from hipplan.program.difference import Difference
+from hipplan.program.lookup import region_of
 from hipplan.program.on_demand import shortest
 from hipplan.program.on_host import lacking, near
 from hipplan.program.program import Program
-from hipplan.program.refusals import refuse
-from hipplan.program.regions import PlacedRegion, mapping_of, moved, numbers_in
+from hipplan.program.refusals import refuse, refuse_piece
+from hipplan.program.regions import PlacedRegion, mapping_of, moved
 from hipplan.program.renewal import renewal
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import RANGES, Access
@@ -123,9 +124,8 @@ def _require(program: Program, name: str, *kinds: str) -> str:
 
 def _allocation(program: Program, name: str) -> set[str]:
     """The allocation with this name. ApplyError (HP420): it is a chunk of a region."""
-    of = numbers_in(name)
-    if of is not None and of.is_memory and of.of in program.regions:
-        raise refuse(f"'{name}' is a piece of the region '{of.of}'", hint=f"name '{of.of}'")
+    if region := region_of(program, name):
+        raise refuse_piece(name, region)
     return {name}
 
 

@@ -49,7 +49,7 @@ class Run(AlikeSteps):
         return self.of, self.sign
 
     @property
-    def stems(self) -> tuple[str, ...]:
+    def prefixes(self) -> tuple[str, ...]:
         """What stands before the numbers in the names of its objects, and of those that they map."""
         return (self.of,)
 

@@ -14,7 +14,7 @@ from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import device_names
 from hipplan.program.lookup import mappings_within, resource_of
 from hipplan.program.program import Program
-from hipplan.program.refusals import refuse
+from hipplan.program.refusals import refuse, refuse_piece
 from hipplan.program.regions import mapping_of
 from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access, Resource
@@ -121,7 +121,7 @@ def mappings_of(program: Program, name: str) -> list[Resource]:
         mapping = resource_of(program, name)
         assert mapping is not None, "require() has found it"
         if mapping.inside in program.regions:
-            raise refuse(f"'{name}' is a piece of the region '{mapping.inside}'", hint=f"name '{mapping.inside}'")
+            raise refuse_piece(name, mapping.inside)
         return [mapping]
     if kind == "allocation":
         raise refuse(f"'{name}' has no address", hint="name its mapping or reservation")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from hipplan.errors import ApplyError
@@ -11,9 +11,9 @@ from hipplan.program import patterns, steps
 from hipplan.program.backups import DROP, MAPPED
 from hipplan.program.groups import MemoryGroup, Units, by_first, first_of, groups_asleep, groups_in, is_on_device
 from hipplan.program.homes import Homes
-from hipplan.program.lookup import near
+from hipplan.program.lookup import objects_near, region_of
 from hipplan.program.program import Program
-from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep
+from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep, refuse_piece
 from hipplan.program.resize import require_memory
 from hipplan.program.resources import RANGES, Resource
 from hipplan.program.sleeping_bytes import unmovable
@@ -45,16 +45,20 @@ def is_any_asleep(program: Program, names: Sequence[str] | None = None) -> bool:
 def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True) -> Units:
     """The allocations of each name. is_writable: only memory that a device may write is together. Raises ApplyError
     (HP420): no such object, or it is only a chunk of a region."""
-    known = {resource.name: resource for resource in near(program, names)}
+    known = {resource.name: resource for resource in objects_near(program, names)}
     if not known.keys() >= {*names}:
         known = program.by_name
-    mappings = _Mappings(known.values())
+    mapped: dict[str, list[str]] = defaultdict(list)  # mapping or range -> the memory of it, or of all in it
+    for mapping in known.values():
+        if mapping.memory:
+            for name in (mapping.name, mapping.inside):
+                mapped[name].append(mapping.memory)
     units: dict[str, Sequence[MemoryGroup]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
             several = (name for name, resource in known.items() if resource.kind in KINDS)
             raise refuse(f"there is no '{name}' that could sleep", hint=patterns.hint(name, several))
-        _require_whole(known[name], program, mappings)
+        _require_whole(known[name], program)
         if known[name].kind == "region":
             require_memory(program, name)
         if known[name].kind == "allocation":
@@ -62,29 +66,14 @@ def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True
         elif name in program.regions and (groups := groups_in(program, name, is_writable=is_writable)):
             units[name] = groups
         else:
-            units[name] = [*dict.fromkeys(mappings.memory[name])]
+            units[name] = [*dict.fromkeys(mapped[name])]
     return units
 
 
-class _Mappings:
-    """The mappings among some objects."""
-
-    def __init__(self, objects: Iterable[Resource]) -> None:
-        self.memory: dict[str, list[str]] = defaultdict(list)
-        """Mapping, or range -> the allocations that it, or the mappings in it, map."""
-        self.range_of: dict[str, str] = {}
-        """Allocation -> the range in which it is mapped first."""
-        for mapping in objects:
-            if mapping.memory:
-                self.range_of.setdefault(mapping.memory, mapping.inside)
-                for name in (mapping.name, mapping.inside):
-                    self.memory[name].append(mapping.memory)
-
-
-def _require_whole(resource: Resource, program: Program, mappings: _Mappings) -> None:
-    inside = mappings.range_of.get(resource.name, "") if resource.kind == "allocation" else resource.inside
+def _require_whole(resource: Resource, program: Program) -> None:
+    inside = region_of(program, resource.name) if resource.kind == "allocation" else resource.inside
     if resource.kind != "reservation" and inside in program.regions:
-        raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
+        raise refuse_piece(resource.name, inside)
 
 
 def able(program: Program, to: str) -> tuple[str, ...]:

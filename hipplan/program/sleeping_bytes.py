@@ -15,7 +15,7 @@ from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.chunk_runs import MappingRun
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import MemoryGroup, first_of
-from hipplan.program.lookup import near
+from hipplan.program.lookup import objects_near
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
@@ -95,7 +95,7 @@ def _places(program: Program, memory: Iterable[str]) -> tuple[dict[str, list[Res
     """The mappings of each allocation, and who reaches them once everything is unsealed."""
     opened = sealing.all_open(program)
     places: dict[str, list[Resource]] = {name: [] for name in memory}
-    resources = near(opened, places)
+    resources = objects_near(opened, places)
     if not places.keys() <= {resource.memory for resource in resources}:
         resources = opened.resources
     reach = Memory(resources, program.devices, machine=program.measured)

@@ -11,7 +11,7 @@ import pytest
 import hipplan
 from hipplan.errors import MachineError
 from hipplan.program import on_demand, sleepers
-from hipplan.program.lookup import near
+from hipplan.program.lookup import objects_near
 from hipplan.program.numbered import outer_name
 from hipplan.program.program import Program
 from hipplan.program.runs import runs
@@ -26,7 +26,7 @@ SEEDS = 100 if WHOLE else 6
 
 def require_near(program: Program, names: list[str]) -> None:
     """They have these names, what maps them and what they map; but for chunks, which may be in runs."""
-    objects, there = program.by_name, {resource.name: resource for resource in near(program, names)}
+    objects, there = program.by_name, {resource.name: resource for resource in objects_near(program, names)}
     assert all(objects[name] == resource for name, resource in there.items())
     wanted = {*names} | {name for name, resource in objects.items() if {resource.memory, resource.inside} & {*names}}
     wanted |= {objects[name].memory for name in wanted if objects[name].memory}
