@@ -20,7 +20,7 @@ from hipplan.program import sealing, steps
 from hipplan.program.by_object import StepsByObject, alike, all_alike
 from hipplan.program.change import AndEqual, Change, KeysOf
 from hipplan.program.contents import of_new
-from hipplan.program.listing import lines, note, summary
+from hipplan.program.listing import Line, lines, note, summary
 from hipplan.program.lone import Lone, besides, lone, upward_with
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.program import Program
@@ -31,18 +31,28 @@ from hipplan.program.taken_out import downward
 from hipplan.program.touched import touched
 from hipplan.program.upward import upward
 
+_SHOWN_MAX = 60
+
 
 class Difference(Change, InNotebooks):
     """What a change did to a layout: the steps from `old` to `new`, in order.
 
-    print() shows it line by line; it is false if nothing differs.
+    print() shows its first 60 lines and counts the others; lines() has all. It is false if nothing differs.
     """
 
     __slots__ = ("__weakref__",)
 
     def __str__(self) -> str:
-        text = "\n".join(map(str, lines(self))) or "no changes"
-        return "\n".join(filter(None, [text, note(self)]))
+        changed_lines = self.lines()
+        shown = [*map(str, changed_lines[:_SHOWN_MAX])] or ["no changes"]
+        more = len(changed_lines) - _SHOWN_MAX
+        counted = [f"and {more} more: {summary(changed_lines)}"] if more > 0 else []
+        return "\n".join(filter(None, [*shown, *counted, note(self)]))
+
+    def lines(self) -> list[Line]:
+        """Each object that is made (`+`), altered (`~`), recreated (`-/+`) or freed (`-`), as `sign`, `kind`, `name`,
+        `what`, and `loss`, None if it loses nothing; str() of a line is the text that print() shows."""
+        return lines(self)
 
     def __repr__(self) -> str:
         return f"<hipplan.Difference: {self.in_a_line()}>"

@@ -27,6 +27,7 @@ from hipplan.machines import runtimes
 from hipplan.machines.discover import discover
 from hipplan.machines.machine import Machine, sim_profile
 from hipplan.machines.profiles import load_machine
+from hipplan.program import listing
 from hipplan.program.difference import Difference
 from hipplan.show import render_json
 
@@ -128,7 +129,8 @@ def report_of(layout: Layout) -> Iterator[str]:
 
 
 def report_of_change(change: Difference) -> Iterator[str]:
-    yield str(change)
+    lines = [*map(str, change.lines())] or ["no changes"]
+    yield "\n".join(filter(None, [*lines, listing.note(change)]))
     yield "".join(strict_json.pieces(render_json.difference_json(change)))
 
 

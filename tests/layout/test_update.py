@@ -243,6 +243,18 @@ def test_the_same_plan_changes_nothing(sim: Simulator, tmp_path: Path) -> None:
         assert repr(layout.update(BASE, lose="*")) == "<hipplan.Difference: 6 to free; 6MiB of bytes lost>"
 
 
+def test_what_a_change_prints_has_a_limit(sim: Simulator) -> None:
+    many = {f"b{number}": {"kind": "device", "size": 1 << 16} for number in range(200)}
+    with hipplan.apply({"hipplan": 1, "buffers": many}, runtime="sim") as layout:
+        change = layout.update({"hipplan": 1, "buffers": {"new": {"kind": "device", "size": 1 << 16}}}, lose="*")
+    assert len(change.lines()) == 201
+    *first, last = str(change).split("\n")
+    assert first == [*map(str, change.lines()[:60])]
+    assert first[:2] == ["+ device new: 64KiB", "- device b0: 64KiB; loses its bytes"]
+    assert last == "and 141 more: 1 to make, 200 to free; 12.5MiB of bytes lost"
+    assert change.lines()[1].loss is not None and change.lines()[0].loss is None
+
+
 def test_what_stays_costs_no_driver_call(sim: Simulator, tmp_path: Path) -> None:
     many = BASE | {
         "allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 1000}},
