@@ -68,7 +68,7 @@ def main() -> int:
 
 def _plain(given: argparse.Namespace) -> dict[str, str]:
     environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples), "HIPPLAN_WHOLE": "1"}
-    ran = _pytest([*_longer(), f"--hypothesis-seed={given.seed}"], environment)
+    ran = _pytest([*quick.PARALLEL, *_longer(), f"--hypothesis-seed={given.seed}"], environment)
     arguments = ["--cycles", str(given.cycles), "--failed", str(given.failed), "--seed", str(given.seed)]
     soaked = subprocess.run(
         [sys.executable, "-m", "tests.faults.soak", *arguments], cwd=ROOT, capture_output=True, text=True
