@@ -1,4 +1,5 @@
-"""Imports all of hipplan and builds the validators of its models, so that processes forked afterwards start at once."""
+"""Imports all of hipplan, and what that imports late, and builds the validators of its models: processes that are
+forked afterwards start at once."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(hipplan.__path__, "hipplan."):
         if not module.name.endswith("__main__") and not module.name.startswith("hipplan.lib"):  # which are runtimes
             __import__(module.name)
+    for name in ("rich.console", "rich.progress", "rich.table", "difflib", "heapq"):  # by tables, colours and hints
+        __import__(name)
 
 
 def _build_validators() -> None:
