@@ -97,20 +97,17 @@ def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
 def _with_in_use(machine: Machine, beside: Mapping[str, int]) -> Machine:
     if not beside:
         return machine
-    devices = [
-        device.model_copy(update={"in_use": max(device.in_use, beside.get(bare_uuid(device.uuid or ""), 0))})
-        for device in machine.devices
-    ]
-    return machine.model_copy(update={"devices": devices})
+    there = enumerate(machine.devices)
+    return machine.with_in_use(
+        {at: max(device.in_use, beside.get(bare_uuid(device.uuid or ""), 0)) for at, device in there}
+    )
 
 
 def _without(machine: Machine, program: Program) -> Machine:
     """The machine as if the memory of a program, and of the ranks that change with it, were free."""
     own, beside = program.bytes_by_device(), program.beside
     taken = {program.devices[name]: size + beside.get(name, 0) for name, size in own.items()}
-    devices = [
-        device.model_copy(update={"in_use": max(0, device.in_use - taken.get(ordinal, 0))})
-        for ordinal, device in enumerate(machine.devices)
-    ]
-    freed = huge_pages.freed(machine, alike(program.steps))
-    return freed.model_copy(update={"devices": devices, "name": program.machine})
+    there = enumerate(machine.devices)
+    free = machine.with_in_use({at: max(0, device.in_use - taken.get(at, 0)) for at, device in there})
+    freed = huge_pages.freed(free, alike(program.steps))
+    return freed if freed.name == program.machine else freed.model_copy(update={"name": program.machine})

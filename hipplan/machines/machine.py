@@ -9,7 +9,7 @@ An unknown figure is None and is listed in `unknown`; preflight skips the rules 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from itertools import permutations
 from typing import Annotated, Literal
@@ -235,6 +235,17 @@ class Machine(PlanModel, InNotebooks):
     def version(self) -> tuple[int, ...]:
         """hip_version as numbers; empty if it is not known."""
         return _numbers(self.hip_version or "")
+
+    def with_in_use(self, in_use: Mapping[int, int]) -> Machine:
+        """The machine with other memory in use on these devices, by ordinal, in bytes; the same machine if none
+        differs."""
+        differs = {at: size for at, size in in_use.items() if self.devices[at].in_use != size}
+        if not differs:
+            return self
+        devices = [*self.devices]
+        for at, size in differs.items():
+            devices[at] = devices[at].model_copy(update={"in_use": size})
+        return self.model_copy(update={"devices": devices})
 
     @model_validator(mode="after")
     def _links_exist(self) -> Self:

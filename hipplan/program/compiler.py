@@ -109,7 +109,8 @@ def planned_change(
         change = difference(old, ready, renewed, fills=True)
     if ready.sealed != new.sealed:
         change = sealed_after(change, sealing.resealed(change.new, new.sealed))
-    return replace(change, new=sealing.after_change(change))
+    after = sealing.after_change(change)
+    return change if after is change.new else replace(change, new=after)
 
 
 def _with_sizes(

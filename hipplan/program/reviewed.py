@@ -80,10 +80,7 @@ def reviewed(change: Difference, plan: str, loaded: LoadedPlan, lose: Sequence[s
 
 def _at_rest(machine: Machine | None) -> Machine | None:
     """The machine without what changes from one moment to the next: equal changes give equal files."""
-    if machine is None:
-        return None
-    devices = [device.model_copy(update={"in_use": 0}) for device in machine.devices]
-    return machine.model_copy(update={"devices": devices})
+    return None if machine is None else machine.with_in_use(dict.fromkeys(range(len(machine.devices)), 0))
 
 
 def lines_of(change: Difference) -> list[str]:

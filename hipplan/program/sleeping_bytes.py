@@ -76,11 +76,9 @@ def unmovable(program: Program, memory: Iterable[str]) -> set[str]:
 def as_if_awake(machine: Machine, program: Program) -> Machine:
     """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
     more = _bytes_asleep(program)
-    devices = [
-        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
-        for ordinal, device in enumerate(machine.devices)
-    ]
-    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
+    return machine.with_in_use(
+        {at: max(0, device.in_use - more.get(at, 0)) for at, device in enumerate(machine.devices)}
+    )
 
 
 def _bytes_asleep(program: Program) -> dict[int, int]:
