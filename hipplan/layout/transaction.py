@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from time import monotonic_ns
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
@@ -29,7 +28,7 @@ from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
 from hipplan.layout.together import PlacesTaken, Together, decide_together, in_order, memory_of_others
 from hipplan.layout.undo import Undone, free_retired, report_leaks, retried_text, wait_until_idle
-from hipplan.layout.verify import native_rows, verify
+from hipplan.layout.verify import ToRead, native_rows, verify
 from hipplan.lowering.lowered import Lowering, lower
 from hipplan.lowering.openings import rights_to_read_back
 from hipplan.lowering.rows import ChangeRows
@@ -120,11 +119,11 @@ class Transaction:
         if change.links:
             self._advance(change.links)
             if self._options.verify:
-                self._read_back(rights_to_read_back(change), state=old)
+                self._read_back(ToRead(rights_to_read_back(change)), state=old)
         self._add(change.additions)
         if self._options.verify and (change.additions or not altering):
-            made = replace(change.filling, steps=change.additions) if old.lowered.steps else change.filling
-            self._read_back(made, None if altering or change.seals or change.links else rows)
+            made = None if altering or change.seals or change.links else rows
+            self._read_back(ToRead(change.filling, change.additions if old.lowered.steps else None, made))
 
     def _alter(self) -> None:
         change, old = self._lowered, self.old
@@ -135,7 +134,7 @@ class Transaction:
                 wait_until_idle(old.runtime, change.devices_of_both)
             self._advance(altering)
             if self._options.verify:
-                self._read_back(replace(change.filling, steps=change.to_read_back(change.filling)))
+                self._read_back(ToRead(change.filling, change.to_read_back(change.filling)))
 
     def _add(self, steps: Sequence[Step]) -> None:
         """Make new objects: this rank's own, then memory of other ranks."""
@@ -173,8 +172,8 @@ class Transaction:
         if change.seals:
             self._advance(change.seals)
             if self._options.verify:
-                touched = replace(change.new, steps=change.to_read_back(change.new))
-                self._read_back(touched if self.old.lowered.steps else change.new)
+                sealed = change.to_read_back(change.new) if self.old.lowered.steps else None
+                self._read_back(ToRead(change.new, sealed))
 
     def commit(self) -> Undone:
         """Commit the change, then free the replaced objects. Raises ValueError if the layout was closed meanwhile."""
@@ -227,14 +226,15 @@ class Transaction:
         slots, timed = len(change.new.slots), self._options.record is not None
         if altering or change.seals or self.old.lowered.steps:
             made = ChangeRows(change.new, self.old.lowered, change.about.new.owners)
-            parts = (change.links, change.additions, altering, change.seals)
+            parts = filter(len, (change.links, change.additions, altering, change.seals))
             rows = _core.Rows([row for part in parts for row in made.rows(part)])
+            before = self.old.lowered.slots
             same, renewed, kept = change.kept_slots()
             kept += made.kept
             self._change = _core.Change(
                 holdings, rows, slots, made.extra, same, renewed, kept,
-                behind=self._slots_of([step for step in plain(change.gone) if is_backup(step)]),
-                spared=self._slots_of(change.spared), frees_spares=change.retain is False, timed=timed,
+                behind=made_slots([step for step in plain(change.gone) if is_backup(step)], before),
+                spared=made_slots(change.spared, before), frees_spares=change.retain is False, timed=timed,
             )  # fmt: skip
         else:
             rows = native_rows(change.new)
@@ -246,10 +246,6 @@ class Transaction:
             self._bound = bound((*change.links, *change.additions), self._bindings, self.old, gone)
             self._change.bind(self._bound)
         return rows
-
-    def _slots_of(self, gone: Sequence[Step]) -> list[int]:
-        """The slots that objects had."""
-        return made_slots(gone, self.old.lowered.slots)
 
     def _advance(self, steps: Sequence[Step], gives_up: float = math.inf) -> None:
         """Runs the rows of these steps, which are the next. gives_up: when a search for an address ends."""
@@ -285,10 +281,10 @@ class Transaction:
         if failure is not None and change.failed and self._step is not None:
             record.step(self._step, *change.time_of(change.done), failure)
 
-    def _read_back(self, program: Any, rows: _core.Rows | None = None, state: State | None = None) -> None:
+    def _read_back(self, wanted: ToRead, state: State | None = None) -> None:
         """Raises HipError; ApplyError (HP402) if a value differs. state: where it is; default: what is being made."""
         began = monotonic_ns()
-        self._checks = checks = verify(state or self._state, program, rows)
+        self._checks = checks = verify(state or self._state, wanted)
         wrong = checks.mismatches()
         if self._options.record is not None:
             self._options.record.verified(len(checks), wrong, began)

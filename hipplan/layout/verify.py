@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import overload
+from typing import NamedTuple, overload
 
 from hipplan import _core
 from hipplan._core import word_of
@@ -12,11 +12,12 @@ from hipplan.layout.state import State
 from hipplan.lowering.rows import rows_of
 from hipplan.notebooks import InNotebooks
 from hipplan.plain import counted
-from hipplan.program import steps
 from hipplan.program.checks import Check
-from hipplan.program.facts import read_alone
+from hipplan.program.facts import read_alone, single_steps
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
+from hipplan.program.runs import without_contents
+from hipplan.program.steps import Step
 
 SHOWN_MAX = 20
 """Differences that print() of Checks names."""
@@ -28,8 +29,15 @@ class Checks(Sequence[Check], InNotebooks):
     Layouts of thousands of mappings are read back and compared natively; the text is made on demand.
     """
 
-    def __init__(self, program: Program, readings: _core.Readings, by_step: Mapping[int, tuple[Check, ...]]) -> None:
-        self._program = program
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        devices: Mapping[str, int],
+        readings: _core.Readings,
+        by_step: Mapping[int, tuple[Check, ...]],
+    ) -> None:
+        """steps: those that were read back. devices: as of Program."""
+        self._steps, self._devices = steps, devices
         self._readings = readings
         self._by_step = by_step
         """Checks of single steps by the step's number; the managed ranges come last."""
@@ -60,10 +68,10 @@ class Checks(Sequence[Check], InNotebooks):
     def _all(self) -> tuple[Check, ...]:
         values = iter(self._readings.values)
         checks: list[Check] = []
-        for number, step in enumerate(self._program.steps):
-            checks += step.read_back(values, word_of, self._program.devices)
+        for number, step in enumerate(self._steps):
+            checks += step.read_back(values, word_of, self._devices)
             checks += self._by_step.get(number, ())
-        return (*checks, *self._by_step.get(len(self._program.steps), ()))
+        return (*checks, *self._by_step.get(len(self._steps), ()))
 
     def __len__(self) -> int:
         return len(self._all)
@@ -76,23 +84,33 @@ class Checks(Sequence[Check], InNotebooks):
         return self._all[index]
 
 
-def verify(state: State, program: Program | None = None, rows: _core.Rows | None = None) -> Checks:
-    """Reads everything back. Raises HipError if a query fails.
+class ToRead(NamedTuple):
+    """What is read back."""
 
-    program: whose steps are read back; default: all that native code has. rows: its native rows, if they exist already.
-    """
-    program = program or state.lowered
-    rows = rows or native_rows(program, state.lowered)
+    program: Program
+    steps: Sequence[Step] | None = None
+    """Those of its steps that are; None: all."""
+    rows: _core.Rows | None = None
+    """Their native rows, if they exist already."""
+
+
+def verify(state: State, wanted: ToRead | None = None) -> Checks:
+    """Reads back. Raises HipError if a query fails. wanted: default: all that native code has."""
+    program, some_steps, rows = wanted or ToRead(state.lowered)
+    if some_steps is None:
+        some_steps, rows = program.steps, rows or native_rows(program, state.lowered)
+    elif rows is None:
+        rows = _core.Rows(rows_of(without_contents(some_steps), state.lowered.slots, state.lowered.owners))
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
-    by_step = {number: tuple(step.checks(state)) for number, step in read_alone(program.steps)}
+    by_step = {number: tuple(step.checks(state)) for number, step in read_alone(some_steps)}
     if program.reads_advice:
-        by_step[len(program.steps)] = tuple(_range_checks([step for _, step in program.single], state))
-    return Checks(program, readings, by_step)
+        by_step[len(some_steps)] = tuple(_range_checks([step for _, step in single_steps(some_steps)], state))
+    return Checks(some_steps, program.devices, readings, by_step)
 
 
-def _range_checks(single: Sequence[steps.Step], state: State) -> Iterator[Check]:
+def _range_checks(single: Sequence[Step], state: State) -> Iterator[Check]:
     """Comparisons of parts of objects, with all steps about each."""
-    about: dict[str, list[steps.Step]] = {}
+    about: dict[str, list[Step]] = {}
     for step in single:
         if not step.makes:
             about.setdefault(step.name, []).append(step)

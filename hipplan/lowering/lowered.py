@@ -117,7 +117,8 @@ def _stays_even(change: Difference, before: Program) -> bool:
         return False
     asleep = [step for step, _ in alike(change.old.sleeping)]
     sizes, makers = range_sizes_of(asleep, change.old.range_sizes), change.new.makers
-    for step, _ in chain.from_iterable(map(alike, (change.additions, change.changes, change.gone, change.seals))):
+    parts = filter(len, (change.additions, change.changes, change.gone, change.seals))
+    for step, _ in chain.from_iterable(map(alike, parts)):
         mapping = makers[step.name] if isinstance(step, ChangeAccess) else step
         if isinstance(mapping, Map) and sizes.get(mapping.reservation) != mapping.size:
             return False

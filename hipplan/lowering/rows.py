@@ -53,7 +53,9 @@ def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old |
     name that has no slot."""
     rows: list[Row] = []
     for segment in segments(todo):
-        if isinstance(segment, MemoryRun):
+        if isinstance(segment, (tuple, list)):  # what most are: to ask for abstract classes takes longer
+            rows += [_ROWS[type(step)](step, slots, owners, old) for step in segment]
+        elif isinstance(segment, MemoryRun):
             rows.append(_memory_run(segment, slots))
         elif isinstance(segment, MappedRun):
             rows.append(_mapped_run(segment, slots))

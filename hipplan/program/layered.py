@@ -24,11 +24,7 @@ class Layered(Mapping[Key, Value]):
 
     def __init__(self, base: Mapping[Key, Value]) -> None:
         self._count = len(base)
-        self._layers: tuple[Mapping[Key, Value], ...]
-        if isinstance(base, Layered):
-            self._layers = base._layers
-        else:
-            self._layers = ({**base} if isinstance(base, dict) else base,)
+        self._layers: tuple[Mapping[Key, Value], ...] = ({**base} if isinstance(base, dict) else base,)
 
     def with_more(self, more: dict[Key, Value]) -> Layered[Key, Value]:
         """more: keys that this mapping does not have."""
@@ -72,6 +68,11 @@ class Layered(Mapping[Key, Value]):
         made: Layered[Key, Value] = Layered.__new__(Layered)
         made._layers, made._count = tuple(layers), count
         return made
+
+
+def layered(base: Mapping[Key, Value]) -> Layered[Key, Value]:
+    """The same mapping in layers; the mapping itself if it is so already."""
+    return base if isinstance(base, Layered) else Layered(base)
 
 
 class Overlay(dict[Key, Value]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Set
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Generic, TypeVar, cast
 
 Of = TypeVar("Of")
@@ -33,13 +33,17 @@ class Memo(Generic[Of, Value]):
         return value
 
 
-def keep(of: object, **known: Any) -> None:
+def keep(of: Any, **known: Any) -> None:
     """Gives a new object values of its cached properties, as the first access to each would. Its fields stay as they
     are: a name that is no cached property is a mistake (TypeError)."""
-    for name in known:
-        if not isinstance(getattr(type(of), name, None), cached_property):
-            raise TypeError(f"{type(of).__name__}.{name} is no cached property")
+    if unknown := known.keys() - _cached_properties(of.__class__):
+        raise TypeError(f"{type(of).__name__}.{min(unknown)} is no cached property")
     of.__dict__.update(known)
+
+
+@cache
+def _cached_properties(kind: type) -> frozenset[str]:
+    return frozenset(name for name in dir(kind) if isinstance(getattr(kind, name, None), cached_property))
 
 
 def kept(of: object) -> Set[str]:

@@ -36,13 +36,13 @@ from hipplan.program.facts import (
 )
 from hipplan.program.homes import Homes
 from hipplan.program.inventory import resources_of, without_runs
-from hipplan.program.layered import Layered
+from hipplan.program.layered import layered
 from hipplan.program.mapped_runs import with_rights
 from hipplan.program.memo import keep, kept
 from hipplan.program.origin import UNKNOWN, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import Run, alike, plain, runs, without
+from hipplan.program.runs import Run, alike, plain, runs, without_contents
 from hipplan.program.series import Series
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
@@ -204,9 +204,7 @@ class Program(InNotebooks):
     @cached_property
     def making(self) -> Sequence[Step]:
         """All steps but the contents."""
-        if not self.contents:
-            return self.steps
-        return without(self.steps, lambda step: step.is_content, ())
+        return without_contents(self.steps)
 
     @cached_property
     def reservations(self) -> Mapping[str, Reserve]:
@@ -268,13 +266,13 @@ class Program(InNotebooks):
         keep(new, _origin=Origin(weakref.ref(self), is_resized=True))
         new._carry_on(
             self,
-            makers=lambda: Layered(self.makers).with_more(made),
-            slots=lambda: Layered(self.slots).with_more(dict(zip(made, count(len(self.slots))))),
-            owners=lambda: Layered(self.owners).with_more(owners_of(more, self.owners)),
+            makers=lambda: layered(self.makers).with_more(made),
+            slots=lambda: layered(self.slots).with_more(dict(zip(made, count(len(self.slots))))),
+            owners=lambda: layered(self.owners).with_more(owners_of(more, self.owners)),
             taken=lambda: sums(self.taken, taken_by(more, self.measured), 1),
             range_sizes=lambda: range_sizes_of(more, self.range_sizes),
-            rights=lambda: Layered(self.rights).with_more({**rights_by_mapping(more)}),
-            numbers=lambda: Layered(self.numbers).with_more({**numbers_of(more, len(self.steps))}),
+            rights=lambda: layered(self.rights).with_more({**rights_by_mapping(more)}),
+            numbers=lambda: layered(self.numbers).with_more({**numbers_of(more, len(self.steps))}),
         )
         return new
 
@@ -291,12 +289,12 @@ class Program(InNotebooks):
         at_the_end = numbers[0] == len(steps)
         new._carry_on(
             self,
-            makers=lambda: Layered(self.makers).without(made),
-            slots=lambda: Layered(self.slots).without(made) if at_the_end else slots_of(steps),
-            owners=lambda: Layered(self.owners).without(owners_of(gone, self.owners)),
+            makers=lambda: layered(self.makers).without(made),
+            slots=lambda: layered(self.slots).without(made) if at_the_end else slots_of(steps),
+            owners=lambda: layered(self.owners).without(owners_of(gone, self.owners)),
             taken=lambda: sums(self.taken, taken_by(gone, self.measured), -1),
-            rights=lambda: Layered(self.rights).without(rights_by_mapping(gone)),
-            numbers=lambda: Layered(self.numbers).without(numbers_of(gone)) if at_the_end else numbers_of(steps),
+            rights=lambda: layered(self.rights).without(rights_by_mapping(gone)),
+            numbers=lambda: layered(self.numbers).without(numbers_of(gone)) if at_the_end else numbers_of(steps),
         )
         return new
 
@@ -318,9 +316,9 @@ class Program(InNotebooks):
         were = Series.joined(([before[number] for number in numbered], *chain.from_iterable(of_runs)))
         new = replace(self, steps=steps, **fields)
         known: dict[str, Callable[[], Any]] = {
-            "makers": lambda: Layered(self.makers).with_changed({step.name: step for step in single if step.makes}),
-            "owners": lambda: Layered(self.owners).with_changed(owners_of(single, self.owners)),
-            "rights": lambda: Layered(self.rights).with_changed({**rights_by_mapping(single)}),
+            "makers": lambda: layered(self.makers).with_changed({step.name: step for step in single if step.makes}),
+            "owners": lambda: layered(self.owners).with_changed(owners_of(single, self.owners)),
+            "rights": lambda: layered(self.rights).with_changed({**rights_by_mapping(single)}),
         }
         if in_runs:
             made = {"makers": makers_of, "owners": owners_by_name, "rights": rights_by_mapping}
@@ -340,7 +338,7 @@ class Program(InNotebooks):
         new = replace(self, steps=with_rights(self.steps, numbered), **fields)
         given = tuple(numbered[number].name for number in sorted(numbered))
         keep(new, _origin=Origin(weakref.ref(self), given=given))
-        new._carry_on(self, rights=lambda: Layered(self.rights).with_changed({**rights_by_mapping(other)}))
+        new._carry_on(self, rights=lambda: layered(self.rights).with_changed({**rights_by_mapping(other)}))
         return new
 
     def given_since(self, other: Program) -> tuple[str, ...] | None:

@@ -128,6 +128,13 @@ def without(some_steps: Sequence[Step], goes: Callable[[Step], bool], regions: C
     return stay.series()
 
 
+def without_contents(some_steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps that make and alter memory; the same sequence if none fills it."""
+    if not any(step.is_content for step in plain(some_steps)):
+        return some_steps
+    return without(some_steps, lambda step: step.is_content, ())
+
+
 def in_parts(
     some_steps: Sequence[Step],
     of_single: Callable[[Iterable[Step]], Iterable[Step]],
@@ -150,7 +157,7 @@ def each_as(made: Callable[[Step], Step], some_steps: Sequence[Step]) -> Series[
 def runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, Run]]:
     """(number of its first step, run) for each run."""
     number = 0
-    for segment in segments(some_steps):
-        if isinstance(segment, Run):
-            yield number, segment
-        number += len(segment)
+    for part in _parts(some_steps):
+        if not isinstance(part, _SINGLE) and isinstance(part, Run):
+            yield number, part
+        number += len(part)

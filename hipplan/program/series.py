@@ -277,6 +277,8 @@ class Parts(Generic[Item]):
 
 def segments(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
     """All items in order: those that are made on demand by themselves, and others."""
+    if isinstance(items, _WRITTEN_OUT):
+        return (items,)
     return items.segments() if isinstance(items, Series) else (items,)
 
 

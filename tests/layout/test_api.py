@@ -17,7 +17,7 @@ import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LeakError
 from hipplan.layout.undo import free_waiting
-from hipplan.layout.verify import verify
+from hipplan.layout.verify import ToRead, verify
 from hipplan.program.steps import Step
 from tests.conftest import ROOT, Simulator
 from tests.machines.test_runtimes import in_a_process_of_its_own
@@ -420,7 +420,7 @@ def test_the_flags_of_pinned_memory_are_read_back(sim: Simulator) -> None:
     with hipplan.apply({"hipplan": 1, "buffers": {"b": bare}}, runtime="sim") as layout:
         (step,) = layout.program.steps
         more = replace(layout.program, steps=(replace(step, flags=("mapped",)),))  # as if more had been asked
-        (drift,) = verify(layout._holding.state, more).mismatches()
+        (drift,) = verify(layout._holding.state, ToRead(more)).mismatches()
         assert (drift.desired, drift.current) == ("mapped", "none")
 
 
