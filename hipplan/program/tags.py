@@ -19,6 +19,8 @@ def tag_of(program: Program, region: str) -> str:
 
 def tagged(program: Program, name: str) -> tuple[str, ...]:
     """The pools that a name means: the region of this name, or all regions with this tag."""
+    if not name:
+        return ()  # what is no pool has this tag
     if tag_of(program, name):
         return (name,)
     return tuple(region for region in program.regions if tag_of(program, region) == name)

@@ -122,6 +122,23 @@ def test_a_pattern_without_members_is_refused(call: Callable[[Layout], Any], lay
         call(layout)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda layout: layout.sleep(""),
+        lambda layout: layout.sleep(["kv.0", ""], to="drop"),
+        lambda layout: layout.sleep("", to="mapped"),
+        lambda layout: layout.wake(""),
+        lambda layout: layout.grow("", by="2MiB"),
+        lambda layout: layout.seal(""),
+    ],
+)
+def test_an_empty_name_means_nothing(call: Callable[[Layout], Any], layout: Layout) -> None:
+    with pytest.raises(ApplyError, match="there is no .*''"):
+        call(layout)
+    assert layout.asleep == {}
+
+
 def test_the_hint_for_a_family_names_its_pattern(layout: Layout) -> None:
     with pytest.raises(ApplyError, match=r'there are: kv\.0, kv\.1, kv\.2; all of them: "kv\.\*"'):
         layout.grow("kv", by="2MiB")
