@@ -18,7 +18,7 @@
 
 namespace hipplan {
 
-/// The memory is barred: no new view may use it.
+/// The memory is barred, or another process's: no new view may use it.
 class lease_refused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -43,7 +43,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   lease_book();
   /// How many times bars were settled. A handle to memory as it is now has this age.
   [[nodiscard]] std::uint64_t age() const;
-  /// Throws lease_refused if a part of the range is barred, or was freed after `age`.
+  /// Throws lease_refused if a part of the range is barred, or was freed after `age`, and in a forked child.
   [[nodiscard]] lease take(std::string name, std::uintptr_t address, std::size_t size_bytes,
                            std::uint64_t age, bool by_cpu = true);
   [[nodiscard]] std::vector<leased> overlapping(std::uintptr_t address, std::size_t size_bytes) const;

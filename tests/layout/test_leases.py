@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -112,6 +114,49 @@ def test_a_closed_layout_refuses_views(sim: Simulator) -> None:
             look(piece)
     with pytest.raises(BufferError, match="is closed"):
         layout["staging"]
+
+
+def test_a_forked_child_gets_no_view_of_a_piece_from_before(sim: Simulator) -> None:
+    """The driver's memory is not mapped in it: the first access would end the process."""
+    with hipplan.apply(PLAN, runtime="sim") as layout:
+        pieces = layout["staging"], layout["range[0]"]
+        looks: list[Callable[[], Any]] = [
+            lambda: numpy.from_dlpack(pieces[0]),
+            lambda: memoryview(pieces[0]),
+            lambda: pieces[1].__dlpack__(max_version=(1, 0)),
+            lambda: pieces[1].__cuda_array_interface__,
+        ]
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                for look in looks:
+                    try:
+                        look()
+                    except BufferError as refused:
+                        os.write(writing, f"{refused}\n".encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as reported:
+            lines = reported.read().splitlines()
+        assert os.waitpid(child, 0)[1] == 0
+        says = "belongs to a layout of the parent process: a forked child cannot use it"
+        assert lines == [f"'{name}' {says}" for name in ("staging", "staging", "range[0]", "range[0]")]
+        assert layout.leases == 0
+
+
+def test_a_piece_from_before_a_change_says_where_there_is_a_new_one(sim: Simulator) -> None:
+    region = {"size": "8MiB", "chunk": "2MiB"}
+    with hipplan.apply({"hipplan": 1, "regions": {"kv": region}}, runtime="sim") as layout:
+        before = layout["kv"]
+        layout.shrink("kv", by="2MiB")
+        with pytest.raises(BufferError, match=r"memory of 'kv' was freed since .* take layout\['kv'\] again"):
+            before.__dlpack__(max_version=(1, 0))
+        now = layout["kv"]
+        now.__dlpack__(max_version=(1, 0))
+    with pytest.raises(BufferError, match="'kv' is closed: its memory was freed"):
+        now.__dlpack__(max_version=(1, 0))
 
 
 def test_force_keeps_addresses_and_viewed_buffers_until_the_views_go(sim: Simulator) -> None:
