@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of, suggest_or_list
 from hipplan.kinds.live import Buffer
+from hipplan.layout.holding import live
 from hipplan.layout.state import State
 from hipplan.plain import called, counted, number, shown
 from hipplan.program.program import Program
@@ -72,6 +73,7 @@ def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: 
             here = range(address, address + size)
             _require_unregistered(step, here, memory)
             _require_unregistered_there(step, here, there, gone)
+            _require_unregistered_elsewhere(step, here, there)
             memory[step.name] = here
             bound_steps[place] = passed[step.passed_as], size
         except ApplyError as error:
@@ -152,23 +154,42 @@ def _overlap(first: range, second: range) -> bool:
     return first.start < second.stop and second.start < first.stop
 
 
-def _require_unregistered(step: Buffer, memory: range, others: Mapping[str, range]) -> None:
-    """ApplyError HP405 for memory that is registered twice: runtimes end both registrations at the first unregister."""
+_ONCE = "register memory once, and view parts of it"
+
+
+def _require_unregistered(step: Buffer, memory: range, others: Mapping[str, range], of: str = "") -> None:
+    """ApplyError HP405 for memory that is registered twice: runtimes end both registrations at the first unregister.
+    of: whose the others are."""
     for name, other in others.items():
         if _overlap(memory, other):
-            summary = f"what is bound to '{step.passed_as}' does not fit '{step.name}': it is registered as '{name}'"
-            hint = "register memory once, and view parts of it"
-            raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
+            summary = f"what is bound to '{step.passed_as}' does not fit '{step.name}': it is registered as '{name}'{of}"
+            raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=_ONCE))
 
 
 def _require_unregistered_there(step: Buffer, memory: range, there: State, gone: Set[str]) -> None:
     """ApplyError HP420 if the memory is registered already, which runtimes do not count."""
-    for twin in there.program.bindings:
-        if twin.is_import:
+    for name, other in _registered(there).items():
+        if _overlap(memory, other):
+            until = " until the end of the change" if name in gone else ""
+            summary = f"the memory of '{step.name}' is registered as '{name}'{until}"
+            raise refuse(summary, hint="remove it in one update and add it in the next" if until else _ONCE)
+
+
+def _require_unregistered_elsewhere(step: Buffer, memory: range, there: State) -> None:
+    """ApplyError HP405 if another layout of this process has registered the memory."""
+    for layout in live():
+        state = layout.state
+        if state is there or not state.program.bindings:
             continue
-        start = there.address_of(twin.name)
-        if _overlap(memory, range(start, start + there.size_of(twin.name))):
-            until = " until the end of the change" if twin.name in gone else ""
-            summary = f"the memory of '{step.name}' is registered as '{twin.name}'{until}"
-            once = "register memory once, and view parts of it"
-            raise refuse(summary, hint="remove it in one update and add it in the next" if until else once)
+        try:
+            others = _registered(state)
+        except IndexError:  # it is being closed in another thread
+            continue
+        _require_unregistered(step, memory, others, f" by the layout '{state.program.name}'")
+
+
+def _registered(state: State) -> dict[str, range]:
+    """The addresses of a layout's memory that its caller has passed, by name."""
+    buffers = [step.name for step in state.program.bindings if not step.is_import]
+    starts = {name: state.address_of(name) for name in buffers}
+    return {name: range(start, start + state.size_of(name)) for name, start in starts.items()}

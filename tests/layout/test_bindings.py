@@ -110,6 +110,24 @@ def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) 
     assert sim.alive() == set()
 
 
+def test_memory_is_registered_by_one_layout(sim: Simulator) -> None:
+    """Closing one of two would end the registration of both."""
+    memory = bytearray(8192)
+    lower, upper = memoryview(memory)[:4096], memoryview(memory)[4096:]
+    says = r"HP405.*does not fit 'mine': it is registered as 'mine' by the layout 'first'"
+    with hipplan.apply(REGISTERED | {"name": "first"}, runtime="sim", bind={"memory": memory}) as first:
+        with pytest.raises(ApplyError, match=says):
+            hipplan.apply(REGISTERED, runtime="sim", bind={"memory": upper})
+        with hipplan.apply(BASE, runtime="sim") as other, pytest.raises(ApplyError, match=says):
+            other.update(REGISTERED, bind={"memory": memory})
+        first.update(REGISTERED, bind={"memory": memoryview(memory)})
+        assert first.drift() == []
+    with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": lower}) as first:
+        with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": upper}):
+            pass
+        assert first.drift() == []
+
+
 def test_each_refusal_says_how_long_the_memory_is_registered(sim: Simulator) -> None:
     """Also of the second buffer that is recreated."""
     one: dict[str, Any] = {"kind": "registered", "bind": "one"}
