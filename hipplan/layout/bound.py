@@ -162,7 +162,8 @@ def _require_unregistered(step: Buffer, memory: range, others: Mapping[str, rang
     of: whose the others are."""
     for name, other in others.items():
         if _overlap(memory, other):
-            summary = f"what is bound to '{step.passed_as}' does not fit '{step.name}': it is registered as '{name}'{of}"
+            there = f"it is registered as '{name}'{of}"
+            summary = f"what is bound to '{step.passed_as}' does not fit '{step.name}': {there}"
             raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=_ONCE))
 
 

@@ -9,7 +9,7 @@ pools for PyTorch whose regions go; sleeping.py stops those that sleep or wake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -160,23 +160,27 @@ def _updated(wanted: Update, state: State, group: AgreementOrNone) -> Difference
 
 def _grown(wanted: Grow, state: State, group: AgreementOrNone) -> Difference:
     program, kinds = state.program, RANGES if wanted.free is None else ("region",)
-    for name in patterns.chosen(program, [wanted.name], *kinds):
-        if require(program, name, *kinds) == "region":
-            program = resize.grown(program, name, by=wanted.by, to=wanted.to, free=wanted.free)
-        else:
-            addresses, step = _addresses(state, name), growth_step(state.lowered, name)
-            program = extend.grown(program, name, addresses, by=wanted.by, to=wanted.to, step=step)
+    regions, reservations = _ranges(program, wanted.name, kinds)
+    program = resize.grown(program, regions, by=wanted.by, to=wanted.to, free=wanted.free)
+    for name in reservations:
+        addresses, step = _addresses(state, name), growth_step(state.lowered, name)
+        program = extend.grown(program, name, addresses, by=wanted.by, to=wanted.to, step=step)
     return _with_others(state, program, group)
 
 
 def _shrunk(wanted: Shrink, state: State, group: AgreementOrNone) -> Difference:
-    program = state.program
-    for name in patterns.chosen(program, [wanted.name], *RANGES):
-        if require(program, name, *RANGES) == "region":
-            program = resize.shrunk(program, name, by=wanted.by, to=wanted.to)
-        else:
-            program = extend.shrunk(program, name, _addresses(state, name), by=wanted.by, to=wanted.to)
+    regions, reservations = _ranges(state.program, wanted.name, RANGES)
+    program = resize.shrunk(state.program, regions, by=wanted.by, to=wanted.to)
+    for name in reservations:
+        program = extend.shrunk(program, name, _addresses(state, name), by=wanted.by, to=wanted.to)
     return _with_others(state, program, group)
+
+
+def _ranges(program: Program, pattern: str, kinds: Collection[str]) -> tuple[list[str], list[str]]:
+    """(regions, reservations) that a name or a pattern means. Raises ApplyError (HP420, HP441)."""
+    meant = {name: require(program, name, *kinds) for name in patterns.chosen(program, [pattern], *kinds)}
+    regions = [name for name, kind in meant.items() if kind == "region"]
+    return regions, [name for name in meant if meant[name] != "region"]
 
 
 def _addresses(state: State, name: str) -> extend.LiveRange:
@@ -191,17 +195,13 @@ def _remapped(wanted: Remap, state: State, group: AgreementOrNone) -> Difference
 
 
 def _sealed(wanted: Seal, state: State, group: AgreementOrNone) -> Difference:
-    program = state.program
-    for name in patterns.chosen(program, [wanted.name], *_SEALABLE):
-        program = sealing.sealed(program, name)
-    return _with_others(state, program, group)
+    names = patterns.chosen(state.program, [wanted.name], *_SEALABLE)
+    return _with_others(state, sealing.sealed(state.program, names), group)
 
 
 def _unsealed(wanted: Unseal, state: State, group: AgreementOrNone) -> Difference:
-    program = state.program
-    for name in patterns.chosen(program, [wanted.name], *_SEALABLE):
-        program = sealing.unsealed(program, name)
-    return _with_others(state, program, group)
+    names = patterns.chosen(state.program, [wanted.name], *_SEALABLE)
+    return _with_others(state, sealing.unsealed(state.program, names), group)
 
 
 def _asleep(wanted: Sleep, state: State, group: AgreementOrNone) -> Difference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from hipplan.kinds.allocation.live import CreateAllocation
@@ -27,17 +28,23 @@ CHUNKS_MAX = LIMITS["steps"] // 3
 
 def grown(
     program: Program,
-    name: str,
+    names: Iterable[str],
     *,
     by: Size | None = None,
     to: Size | None = None,
     free: Mapping[str, int] | None = None,
 ) -> Program:
-    """The program with more memory at the end of a region: at least `by` bytes more, or at least `to` in all. free: of
-    a region that overflows to the host, bytes that its devices have.
+    """The program with more memory at the end of regions: of each at least `by` bytes more, or at least `to` in all.
+    free: of regions that overflow to the host, bytes that their devices have.
 
     Raises ApplyError (HP420): no room.
     """
+    left = {**(free or {})}
+    return _with_chunks(program, [_longer(program, name, by, to, left) for name in names])
+
+
+def _longer(program: Program, name: str, by: Size | None, to: Size | None, free: dict[str, int]) -> PlacedRegion:
+    """A region with more chunks. free: as of grown(); what they take is subtracted. Raises as grown()."""
     region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=1)
     require_unsealed(program, mapping_of(name, 0))
@@ -60,11 +67,11 @@ def grown(
             why=f"each chunk of {full_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
             hint="write a larger chunk: into the plan, then apply it again",
         )
-    return _with_chunks(program, resized(region, count, _overflowing(region, count, {} if free is None else {**free})))
+    return resized(region, count, _overflowing(region, count, free))
 
 
 def _overflowing(region: PlacedRegion, count: int, free: dict[str, int]) -> dict[int, str]:
-    """The new chunks that their devices have no room for -> host. free: as of grown()."""
+    """The new chunks that their devices have no room for -> host. free: as of _longer()."""
     out: dict[int, str] = {}
     if region.region.spec.overflow is None:
         return out
@@ -77,11 +84,17 @@ def _overflowing(region: PlacedRegion, count: int, free: dict[str, int]) -> dict
     return out
 
 
-def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """The program without whole chunks at the end of a region: at most `by` bytes less, or so that at least `to` stay.
+def shrunk(program: Program, names: Iterable[str], *, by: Size | None = None, to: Size | None = None) -> Program:
+    """The program without whole chunks at the end of regions: of each at most `by` bytes less, or so that at least `to`
+    stay.
 
     Raises ApplyError (HP420): a tensor is in the part to be freed.
     """
+    return _with_chunks(program, [_shorter(program, name, by, to) for name in names])
+
+
+def _shorter(program: Program, name: str, by: Size | None, to: Size | None) -> PlacedRegion:
+    """A region with fewer chunks. Raises as shrunk()."""
     region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=-1)
     count = len(region.chunks)
@@ -95,7 +108,7 @@ def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | No
         what = f"'{cut.name}' is in the removed part" if cut is not None else "nothing of it would remain"
         hint = "remove it from the plan and update(), or keep more"
         raise refuse(f"'{name}' cannot shrink to {format_size(mapped)}: {what}", hint=hint)
-    return _with_chunks(program, made)
+    return made
 
 
 def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
@@ -157,21 +170,22 @@ def require_unsealed(program: Program, mapping: str) -> None:
         raise refuse(f"'{mapping}' is sealed: no device could write the new memory", hint="call unseal() first")
 
 
-def _with_chunks(program: Program, made: PlacedRegion) -> Program:
-    """The same program with another number of chunks in one region."""
-    name = made.region.name
-    was = program.regions[name]
-    if len(made.chunks) == len(was.chunks):
+def _with_chunks(program: Program, made: Iterable[PlacedRegion]) -> Program:
+    """The same program with another number of chunks in some regions: with more in all of them, or with fewer."""
+    pairs = [(program.regions[now.region.name], now) for now in made]
+    pairs = [(was, now) for was, now in pairs if len(was.chunks) != len(now.chunks)]
+    if not pairs:
         return program
-    regions = {**program.regions, name: made}
-    if len(made.chunks) > len(was.chunks):
-        return program.grown(tuple(_more(program, was, made)), regions)
-    fewer = range(len(made.chunks), len(was.chunks))
+    regions = {**program.regions, **{now.region.name: now for _, now in pairs}}
+    if len(pairs[0][1].chunks) > len(pairs[0][0].chunks):
+        return program.grown(tuple(chain.from_iterable(_more(program, was, now) for was, now in pairs)), regions)
+    fewer = {now.region.name: range(len(now.chunks), len(was.chunks)) for was, now in pairs}
+    gone = tuple(chain.from_iterable(_steps_of(program, name, chunks) for name, chunks in fewer.items()))
     sealed = program.sealed
     if sealed:
-        gone = {mapping_of(name, number) for number in fewer}
-        sealed = {mapping: access for mapping, access in sealed.items() if mapping not in gone}
-    return program.shrunk(tuple(_steps_of(program, name, fewer)), regions, sealed)
+        names = {mapping_of(name, number) for name, chunks in fewer.items() for number in chunks}
+        sealed = {mapping: access for mapping, access in sealed.items() if mapping not in names}
+    return program.shrunk(gone, regions, sealed)
 
 
 def _steps_of(program: Program, region: str, chunks: Iterable[int]) -> Iterator[steps.Step]:

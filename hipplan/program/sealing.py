@@ -20,14 +20,17 @@ from hipplan.program.resize import require, require_memory
 from hipplan.program.resources import Access, Resource
 
 
-def sealed(program: Program, name: str) -> Program:
-    """Makes a region, a reservation's mappings or one mapping read-only: rw becomes r. ApplyError (HP420)."""
-    before = {name: access for name, access in _access_of(program, name).items() if name not in program.sealed}
-    if name in program.shared and program.shared[name].right == "rw":
-        raise refuse(
-            f"'{name}' is mapped by other ranks, which have write access",
-            hint="give them read access: map: {access: r}",
-        )
+def sealed(program: Program, names: Iterable[str]) -> Program:
+    """Makes regions, the mappings of reservations and single mappings read-only: rw becomes r. ApplyError (HP420)."""
+    before: dict[str, Access] = {}
+    for name in names:
+        mappings = _access_of(program, name).items()
+        before |= {mapping: access for mapping, access in mappings if mapping not in program.sealed}
+        if name in program.shared and program.shared[name].right == "rw":
+            raise refuse(
+                f"'{name}' is mapped by other ranks, which have write access",
+                hint="give them read access: map: {access: r}",
+            )
     return _closed(program, before, unwritten=program.unwritten.difference(before))
 
 
@@ -41,10 +44,10 @@ def sealed_ranges(program: Program, names: Set[str]) -> Program:
     return _closed(program, before, unwritten=frozenset(before))
 
 
-def unsealed(program: Program, name: str) -> Program:
+def unsealed(program: Program, names: Iterable[str]) -> Program:
     """Unseal: sealed mappings get their access back. ApplyError (HP420)."""
-    names = _access_of(program, name)
-    return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
+    meant = {mapping for name in names for mapping in _access_of(program, name)}
+    return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in meant})
 
 
 def all_open(program: Program) -> Program:

@@ -126,13 +126,33 @@ def test_growing_costs_three_calls_a_chunk_however_large_the_region_is(sim: Simu
 def test_what_is_only_more_is_the_same_difference_by_the_short_way(sim: Simulator) -> None:
     with hipplan.apply(plan("8MiB"), runtime="sim") as layout:
         old = layout.program
-        new = resize.grown(old, "cache", by="4MiB")
+        new = resize.grown(old, ["cache"], by="4MiB")
         short, long = difference(old, new), difference(old, new, {"nothing"})
 
         assert short == long
         assert [step.name for step in short.additions] == ["cache#4", "cache[4]", "cache[4]", "cache#5"] + [
             "cache[5]"
         ] * 2
+
+
+@pytest.mark.parametrize("chunks", [3, 64])
+def test_regions_that_change_together_are_the_same_difference_by_the_short_way(chunks: int) -> None:
+    cache = {"each": 4, "size": chunks * 2 * MIB, "chunk": "2MiB", "reserve": chunks * 4 * MIB}
+    old = hipplan.compile({"hipplan": 1, "regions": {"cache": cache, "other": {"size": "4MiB"}}}, "sim-2")
+    names = ["cache.1", "cache.3"]
+    for new, steps in ((resize.grown(old, names, by="4MiB"), 12), (resize.shrunk(old, names, by="2MiB"), 4)):
+        assert new.comes_from(old)
+        short, long = difference(old, new), difference(old, new, {"nothing"})
+        assert short == long
+        assert len(short.additions) + len(short.gone) == steps
+
+
+def test_regions_that_overflow_share_what_is_free(sim: Simulator) -> None:
+    cache = {"each": 3, "size": "2MiB", "chunk": "2MiB", "reserve": "16MiB", "overflow": "host"}
+    old = hipplan.compile({"hipplan": 1, "regions": {"cache": cache}}, "sim-2")
+    new = resize.grown(old, ["cache.0", "cache.1", "cache.2"], by="4MiB", free={"gpu.0": 6 * MIB})
+    devices = [[device for device, _ in region.chunks] for region in new.regions.values()]
+    assert devices == [["gpu.0"] * 3, ["gpu.0", "gpu.0", "host"], ["gpu.0", "host", "host"]]
 
 
 def test_an_interleaved_region_goes_on_with_the_next_device(sim: Simulator) -> None:

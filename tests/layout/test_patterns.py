@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+import hipplan
 from hipplan.errors import ApplyError, LayoutInUse
 from hipplan.layout.layout import Layout
 from hipplan.program.patterns import chosen
+from tests.conftest import Simulator
+from tests.python_calls import instructions_of
 
 MIB = 2**20
 KV = {"device": "gpu.0", "size": "2MiB", "chunk": "2MiB", "reserve": "16MiB"}
@@ -122,6 +125,37 @@ def test_a_pattern_without_members_is_refused(call: Callable[[Layout], Any], lay
         call(layout)
 
 
+def grow(layout: Layout) -> Any:
+    return layout.grow("kv.*", by="2MiB")
+
+
+def shrink(layout: Layout) -> Any:
+    return layout.shrink("kv.*", by="2MiB")
+
+
+def seal(layout: Layout) -> Any:
+    return layout.seal("kv.*")
+
+
+def unseal(layout: Layout) -> Any:
+    return layout.unseal("kv.*")
+
+
+@pytest.mark.parametrize(("before", "act"), [(shrink, grow), (grow, shrink), (unseal, seal), (seal, unseal)])
+def test_each_member_costs_the_same(
+    before: Callable[[Layout], Any], act: Callable[[Layout], Any], sim: Simulator
+) -> None:
+    """Each looked at all others: the cost was the square of their number."""
+    costs = []
+    for members in (20, 80):
+        plan = {"hipplan": 1, "regions": {"kv": {"each": members, "size": "4MiB", "chunk": "2MiB", "reserve": "16MiB"}}}
+        with hipplan.apply(plan, runtime="sim", answer=False) as layout:
+            before(layout)
+            costs.append(instructions_of(lambda layout=layout: act(layout)))
+            assert layout.drift() == []
+    assert costs[1] <= 4.4 * costs[0]
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -134,7 +168,7 @@ def test_a_pattern_without_members_is_refused(call: Callable[[Layout], Any], lay
     ],
 )
 def test_an_empty_name_means_nothing(call: Callable[[Layout], Any], layout: Layout) -> None:
-    with pytest.raises(ApplyError, match="there is no .*''"):
+    with pytest.raises(ApplyError, match=r"there is no .*''"):
         call(layout)
     assert layout.asleep == {}
 

@@ -70,7 +70,7 @@ def test_a_change_that_needs_nothing_is_lowered_to_itself(version: str) -> None:
     asleep = sleeping.falls_asleep(program, ["w"])
     for change in (
         from_nothing(program),
-        difference(program, sealing.sealed(program, "w")),
+        difference(program, sealing.sealed(program, ["w"])),
         asleep,
         sleeping.wakes_up(asleep.new),
         lowered_change(program, hipplan.load(larger), machine(version), frozenset(), lambda made: made, None).planned,

@@ -162,14 +162,14 @@ def test_a_short_run_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("names", [["one device", "few"], ["in turn", "for others too"], ["one after the other"]])
 def test_a_sealed_region_is_still_a_run(names: list[str]) -> None:
     program = program_of(*names)
-    sealed = sealing.sealed(program, "r0")
+    sealed = sealing.sealed(program, ["r0"])
     assert len([*runs(sealed.steps)]) == len([*runs(program.steps)])
     assert {right for _, right in sealed.rights["r0[3]"].rights} == {"r"}
     some = program.regiven([replace(program.rights[f"r0[{chunk}]"], rights=((0, "r"),)) for chunk in (3, 4)])
     for made in (sealed, some):
         for fact in FACTS:
             is_same(getattr(made, fact), getattr(in_full(made), fact))
-    opened = sealing.unsealed(sealed, "r0")
+    opened = sealing.unsealed(sealed, ["r0"])
     assert opened.steps == program.steps and [*runs(opened.steps)] == [*runs(program.steps)]
 
 
