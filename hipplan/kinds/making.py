@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from hipplan.language.host import HOST
@@ -44,7 +43,7 @@ class Making:
 
     def path(self, file: str) -> str:
         """The path of a file that the plan names."""
-        return str(PurePath(self._plan.source_name).parent / file)
+        return self._plan.path_of(file)
 
     def numa_node(self, pages: object, device: int) -> int:
         """The NUMA node that a model's numa or numa_node means; -1: the plan does not decide it, or it is unknown."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import IO, Any
@@ -57,6 +57,8 @@ class LoadedPlan:
     _document: Expanded
     rank: Rank = Rank()
     """The rank that the plan was loaded for."""
+    _loaded_in: str = field(default_factory=lambda: _working_folder(), compare=False)
+    """The working folder then."""
 
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
         """Where the value (or the key) at `path` was written."""
@@ -79,8 +81,13 @@ class LoadedPlan:
         """Paths of all files that it uses: the included plans, the files of contents and of buffers."""
         contents = [content.file for content in self.objects.contents.values()]
         contents += [getattr(line.first.spec, "file", None) for line in self.objects.buffers.lines]
-        folder = PurePath(self.source_name).parent
-        return self._document.files.union(str(folder / file) for file in contents if file is not None)
+        return self._document.files.union(self.path_of(file) for file in contents if file is not None)
+
+    def path_of(self, file: str) -> str:
+        """The path of a file that the plan names: it begins in the plan's folder. It is absolute if this process has
+        changed its working folder since the plan was loaded."""
+        path = PurePath(self.source_name).parent / file
+        return str(path if self._loaded_in == _working_folder() else self._loaded_in / path)
 
     @cached_property
     def digest(self) -> str:
@@ -96,6 +103,14 @@ class LoadedPlan:
         import hashlib
 
         return hashlib.sha256(repr(self._document.written).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _working_folder() -> str:
+    """Empty if it was removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return ""
 
 
 def load(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from hipplan.errors import Span
@@ -177,8 +176,8 @@ def lower(
                     pending, names, shared = [], set(), set()
                 names.add(name)
                 shared.add(_shared(memory.by_name[name]))
-                path = str(PurePath(plan.source_name).parent / spec.file)
-                pending.append((name, load(memory, name, spec, path, plan.span(*place, "file"))))
+                path, origin = plan.path_of(spec.file), plan.span(*place, "file")
+                pending.append((name, load(memory, name, spec, path, origin)))
                 continue
             if pending:
                 steps.append(together(pending))

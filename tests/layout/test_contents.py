@@ -322,6 +322,24 @@ def test_a_wrong_file_is_reported_with_its_place_before_any_driver_call(sim: Sim
     assert caught.value.exit_code == 4
 
 
+def test_files_are_those_of_the_folder_in_which_the_plan_was_loaded(
+    sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffers = {"loaded": {"kind": "pinned", "size": 4096}, "mapped": {"kind": "registered", "file": "data.bin"}}
+    plan = {"hipplan": 1, "buffers": buffers, "contents": {"loaded": {"file": "data.bin"}}}
+    for folder, byte in (("here", b"1"), ("here/below", b"2")):
+        (tmp_path / folder / "plans").mkdir(parents=True)
+        (tmp_path / folder / "plans" / "data.bin").write_bytes(byte * 4096)
+        (tmp_path / folder / "plans" / "plan.yaml").write_text(json.dumps(plan))
+    monkeypatch.chdir(tmp_path / "here")
+    loaded = hipplan.load("plans/plan.yaml")
+    assert "plans/data.bin" in loaded.files
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    with hipplan.apply(loaded, runtime="sim") as layout:
+        assert {layout.read(name).tobytes()[:1] for name in ("loaded", "mapped")} == {b"1"}
+    assert str(tmp_path / "here" / "plans" / "data.bin") in loaded.files
+
+
 def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_path: Path) -> None:
     path = tmp_path / "raw.bin"
     path.write_bytes(bytes(64))
