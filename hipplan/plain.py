@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -101,6 +102,14 @@ def odd_space(text: str) -> tuple[int, str]:
         return -1, ""
     name = "no-break space" if match[0] in "\u00a0\u202f" else "character"
     return match.start(), f"type a space in place of the {name} U+{ord(match[0]):04X}"
+
+
+def working_folder() -> str:
+    """That of the process; empty if it was removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return ""
 
 
 def called(value: object) -> str:

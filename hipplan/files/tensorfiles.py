@@ -22,7 +22,7 @@ from typing import Any
 from hipplan.errors import Problem, Suggestions, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, by_typestr
-from hipplan.plain import shown
+from hipplan.plain import shown, working_folder
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
@@ -279,9 +279,9 @@ class FileRows:
 class Files:
     """Open files by path, each once; closed with close()."""
 
-    def __init__(self, descriptors: Mapping[str, int] | None = None) -> None:
-        """descriptors: of files that are open already, by path; they are the caller's."""
-        self._descriptors = descriptors or {}
+    def __init__(self, descriptors: Mapping[str, int] | None = None, folder: str = "") -> None:
+        """descriptors: of files that are open already, by path; they are the caller's. folder: in which paths begin."""
+        self._descriptors, self._folder = descriptors or {}, "" if folder == working_folder() else folder
         self._open: dict[str, TensorFile] = {}
         self._indices: dict[str, dict[str, str]] = {}
         self._suggestions = Suggestions()
@@ -306,7 +306,7 @@ class Files:
             file = self._file(path)
             yield from ((file, entry) for entry in file.entries.values())
             return
-        index = read_index(path)
+        index = read_index(self._there(path))
         for part in dict.fromkeys(index.values()):
             file = self._file(part)
             for name, entry in file.entries.items():
@@ -318,14 +318,17 @@ class Files:
 
     def _file(self, path: str) -> TensorFile:
         if path not in self._open:
-            self._open[path] = open_file(path, self._descriptors.get(path))
+            self._open[path] = open_file(self._there(path), self._descriptors.get(path))
         return self._open[path]
+
+    def _there(self, path: str) -> str:
+        return str(Path(self._folder, path)) if self._folder else path
 
     def _entry(self, wanted: WantedBytes) -> tuple[TensorFile, ArrayInFile]:
         path, name = wanted.file, wanted.tensor
         if path.endswith(".index.json"):
             if path not in self._indices:
-                self._indices[path] = read_index(path)
+                self._indices[path] = read_index(self._there(path))
             index = self._indices[path]
             if name not in index:
                 raise self._no_tensor(path, name, index)
@@ -363,8 +366,7 @@ def _fit(wanted: WantedBytes, entry: ArrayInFile, path: str) -> tuple[int, int, 
         return entry.offset, entry.size, entry.size
     dimension, parts = _split(entry.shape, wanted.shape)
     if wanted.parts == 1 or parts != wanted.parts:
-        why = f"'{wanted.name}' has the shape {list(wanted.shape)}"
-        hint = ""
+        why, hint = f"'{wanted.name}' has the shape {list(wanted.shape)}", ""
         if wanted.parts > 1:
             why += f", or that {wanted.parts} times in one dimension"
         elif parts > 1:
@@ -392,9 +394,7 @@ def _fit_bytes(wanted: WantedBytes, entry: ArrayInFile, of: str) -> tuple[int, i
     if entry.size < begin + wanted.size:
         after = f" after the first {begin}" if begin else ""
         why = f"it has {max(0, entry.size - begin)} bytes{after}, '{wanted.name}' {wanted.size}"
-        padded = 0 < wanted.asked <= entry.size - begin
-        hint = (
-            f"{wanted.asked} are asked for, the rest is padding, which a tensor of a region has not" if padded else ""
-        )
-        raise FileProblem("HP421", f"{of} is too short", why=why, hint=hint)
+        hint = f"{wanted.asked} are asked for, the rest is padding, which a tensor of a region has not"
+        is_padded = 0 < wanted.asked <= entry.size - begin
+        raise FileProblem("HP421", f"{of} is too short", why=why, hint=hint if is_padded else "")
     return begin, wanted.size, wanted.size

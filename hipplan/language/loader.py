@@ -40,7 +40,7 @@ from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path
 from hipplan.language.rank import Rank
 from hipplan.language.resolve import resolve
-from hipplan.plain import shown
+from hipplan.plain import shown, working_folder
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 
@@ -57,7 +57,7 @@ class LoadedPlan:
     _document: Expanded
     rank: Rank = Rank()
     """The rank that the plan was loaded for."""
-    _loaded_in: str = field(default_factory=lambda: _working_folder(), compare=False)
+    _loaded_in: str = field(default_factory=working_folder, compare=False)
     """The working folder then."""
 
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
@@ -87,7 +87,7 @@ class LoadedPlan:
         """The path of a file that the plan names: it begins in the plan's folder. It is absolute if this process has
         changed its working folder since the plan was loaded."""
         path = PurePath(self.source_name).parent / file
-        return str(path if self._loaded_in == _working_folder() else self._loaded_in / path)
+        return str(path if self._loaded_in == working_folder() else self._loaded_in / path)
 
     @cached_property
     def digest(self) -> str:
@@ -103,14 +103,6 @@ class LoadedPlan:
         import hashlib
 
         return hashlib.sha256(repr(self._document.written).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _working_folder() -> str:
-    """Empty if it was removed."""
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        return ""
 
 
 def load(

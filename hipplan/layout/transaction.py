@@ -101,7 +101,7 @@ class Transaction:
             self._make()
             self._alter()
             return
-        with contextlib.closing(Files(self._copies.descriptors)) as files:
+        with contextlib.closing(Files(self._copies.descriptors, change.new.working_folder)) as files:
             check_files(change.contents, files)
             self._make()
             if change.saves:

@@ -18,6 +18,7 @@ from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.objects import sound
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
+from hipplan.plain import working_folder
 from hipplan.program import (
     contents,
     open_sizes,
@@ -65,6 +66,7 @@ def planned(
     program = Program(
         name=plan.plan.name or printable(plan.source_name),
         source=plan.source_name,
+        working_folder=working_folder(),
         digest=digest,
         machine=machine.name,
         devices=devices,

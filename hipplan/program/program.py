@@ -60,6 +60,8 @@ class Program(InNotebooks):
     name: str
     source: str
     """The document's name in messages."""
+    working_folder: str = field(default="", compare=False)
+    """That of the process that has made it: in it the paths of files begin. Empty: that of the one that opens them."""
     digest: str
     machine: str
     devices: dict[str, int]

@@ -49,7 +49,7 @@ _STEPS = {kind.__name__: kind for kind in STEPS} | {
 
 def write(program: Program) -> str:
     """The program as text for read()."""
-    values = {field_.name: getattr(program, field_.name) for field_ in fields(program)}
+    values = {field_.name: getattr(program, field_.name) for field_ in fields(program) if field_.compare}
     plain = _PlainSteps()
     written = {name: _plain(value) for name, value in values.items() if name not in (*_OF_STEPS, "regions")}
     written |= {of: plain.in_runs(values[of]) for of in _OF_STEPS}
@@ -111,7 +111,9 @@ def digest(program: Program) -> str:
     machine."""
     bare = replace(program, name="", source="", machine="", selectors={}, measured=None, warnings=())
     names = _WRITTEN_AS[_WRITTEN_OUT]
-    data = {names.get(field_.name, field_.name): getattr(bare, field_.name) for field_ in fields(bare)}
+    data = {
+        names.get(field_.name, field_.name): getattr(bare, field_.name) for field_ in fields(bare) if field_.compare
+    }
     plain = _PlainSteps()
     data |= {of: plain.of(data[of], placed=of != "steps") for of in _OF_STEPS}
     written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}

@@ -340,6 +340,29 @@ def test_files_are_those_of_the_folder_in_which_the_plan_was_loaded(
     assert str(tmp_path / "here" / "plans" / "data.bin") in loaded.files
 
 
+def test_what_was_dropped_comes_back_from_the_same_file(
+    sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also once the working folder has changed; an update takes files from where it is called."""
+    plan = {"hipplan": 1, "regions": {"b": {"size": 2 * MIB}}, "contents": {"b": {"file": "data.bin"}}}
+    for folder, byte in ((tmp_path, b"1"), (tmp_path / "below", b"2")):
+        folder.mkdir(exist_ok=True)
+        (folder / "data.bin").write_bytes(byte * 2 * MIB)
+    monkeypatch.chdir(tmp_path)
+    with hipplan.apply(plan, runtime="sim") as layout:
+        monkeypatch.chdir(tmp_path / "below")
+        layout.sleep("b", to="drop")
+        layout.wake()
+        assert {*layout.read("b").tobytes()} == {*b"1"}
+        layout.update({"hipplan": 1}, lose="*")
+        layout.update(plan)
+        assert {*layout.read("b").tobytes()} == {*b"2"}
+        monkeypatch.chdir(tmp_path)
+        layout.sleep("b", to="drop")
+        layout.wake()
+        assert {*layout.read("b").tobytes()} == {*b"2"}
+
+
 def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_path: Path) -> None:
     path = tmp_path / "raw.bin"
     path.write_bytes(bytes(64))
