@@ -42,6 +42,19 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
     return float(min(given, SECONDS_MAX))
 
 
+def flag(value: Any, what: str) -> bool:
+    """True or False, NumPy's too, or 1 or 0. Raises TypeError."""
+    if isinstance(value, (int, float)) or type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise TypeError(f"{what} must be True or False, not {type(value).__name__}")
+
+
+def callback(value: Any, what: str) -> None:
+    """Raises TypeError if it can neither be called nor is None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{what} must be a function, not {type(value).__name__}")
+
+
 SECONDS_MAX = 10**9
 """Thirty years; clocks of the system overflow later."""
 DIGITS_MAX = 40

@@ -35,10 +35,10 @@ from hipplan.language.expanded import Expanded, Path, Position
 from hipplan.language.expression import ExpressionError, Scalar, Value, in_text, substitute
 from hipplan.language.include import NOUNS, Documents, NamedObject
 from hipplan.language.rank import VARIABLES, Rank
-from hipplan.language.scalars import VALUES, is_value, like, plain, size_of
+from hipplan.language.scalars import VALUES, as_dict, as_dicts, is_value, like, plain, size_of
 from hipplan.language.source import Source, load_yaml, within
 from hipplan.language.yaml12 import DEPTH_MAX
-from hipplan.plain import INTEGER_END, number, shown_number
+from hipplan.plain import INTEGER_END, called, number, shown_number
 from hipplan.units import ungrouped
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -63,7 +63,7 @@ def expand(
     declare. rank: the rank for $(rank) and similar variables, if the document is for ranks.
     """
     if isinstance(source, Mapping):
-        root = Source("<data>", "", dict(source), None)
+        root = Source("<data>", "", as_dicts(source), None)
     else:
         root = load_yaml(source)
         if not given and not len(root.findings) and not any(cause in root.text for cause in _CAUSES):
@@ -148,11 +148,9 @@ class _Expander:
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
             elif name in VARIABLES and self.for_ranks:
-                why = f"every rank sets its own $({name})"
-                hint = "rename it, or remove it"
-                self._report(
-                    "HP106", f"'{name}' cannot be a variable of a plan for ranks", place, key=True, why=why, hint=hint
-                )
+                why, hint = f"every rank sets its own $({name})", "rename it, or remove it"
+                summary = f"'{name}' cannot be a variable of a plan for ranks"
+                self._report("HP106", summary, place, key=True, why=why, hint=hint)
             elif name not in self.variables and self.out.doubled.has(entry.source, place.origin):
                 self.wrong.add(name)
             elif name not in self.variables and name not in self.wrong:
@@ -172,9 +170,11 @@ class _Expander:
     def _set_given(self, name: str, given: Any, default: Any, place: Position) -> None:
         """Set a variable to a value from outside of the document."""
         value = like(given, default)
+        wanted = "" if is_value(value) else f"{VALUES}, not {called(given)}"
         if isinstance(value, list) and isinstance(default, (int, str)) and "$(" not in str(default):
-            summary = f"the variable '{name}' must be an integer, true, false or text, as its default is, not a list"
-            self._report("HP103", summary, place)
+            wanted = "an integer, true, false or text, as its default is, not a list"
+        if wanted:
+            self._report("HP103", f"the variable '{name}' must be {wanted}", place)
         self._set(name, [self._number(item, place) for item in value] if isinstance(value, list)
                   else self._number(value, place))  # fmt: skip
 
@@ -237,6 +237,7 @@ class _Expander:
             raise PlanError(Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self._span(place)))
         if isinstance(value, str):
             return self._text(value, scope, place) if "$(" in value else value
+        value = as_dict(value)
         if not isinstance(value, (dict, list, tuple)):
             return self._number(value, place)
         if place.source.root is None:  # data from Python, which is not counted yet
@@ -247,9 +248,8 @@ class _Expander:
         """A number from Python data as int or float, with at most as many digits as a text may have."""
         value = number(value)
         if type(value) is int and abs(value) >= INTEGER_END:
-            self._report(
-                "HP012", shown_number(value).capitalize(), place, hint="numbers in a plan have at most 64 bits"
-            )
+            hint = "numbers in a plan have at most 64 bits"
+            self._report("HP012", shown_number(value).capitalize(), place, hint=hint)
             return 0
         return value
 
@@ -316,11 +316,12 @@ class _Expander:
 
     def _repeat(self, value: Any, scope: Scope, place: Position) -> Iterator[tuple[str, Scope, str, Any]]:
         """(suffix of the name, scope, description, the object without `each`) for each repetition."""
+        value = as_dict(value)
         if not isinstance(value, dict) or "each" not in value:
             yield "", scope, "", value
             return
         body = {key: inner for key, inner in value.items() if key != "each"}
-        each = value["each"]
+        each = as_dict(value["each"])
         where = place.child("each", "each")
         several = isinstance(each, dict) and not (each.keys() <= _RANGE_KEYS or each.keys() == {"from", "to"})
         named = each if several else {"each": each}
@@ -328,8 +329,7 @@ class _Expander:
         total = 1
         for name, domain in named.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                hint = "letters, digits and _"
-                self._report("HP024", f"'{name}' cannot be the name of a value", where, hint=hint)
+                self._report("HP024", f"'{name}' cannot be the name of a value", where, hint="letters, digits and _")
                 values = None
             else:
                 values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)

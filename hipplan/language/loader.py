@@ -143,6 +143,8 @@ def examine(
     include_anywhere: the plan may include files from outside its own folder.
     rank: whose part of a plan for ranks it is; left out, that of the only rank of a group of one.
     """
+    if not isinstance(rank, Rank):
+        raise TypeError(f"rank must be a hipplan.Rank, such as Rank(rank=3, ranks=8), not {type(rank).__name__}")
     if vars is not None and not isinstance(vars, Mapping):
         raise TypeError(f"vars must be a mapping of names to values, not {type(vars).__name__}")
     given = vars or {}

@@ -20,6 +20,14 @@ class Rank:
     """The rank's number on its node."""
     node: int = 0
 
+    def __post_init__(self) -> None:
+        """Raises TypeError, ValueError."""
+        for name in VARIABLES:
+            if type(getattr(self, name)) is not int:
+                raise TypeError(f"{name} must be an integer, not {type(getattr(self, name)).__name__}")
+        if not 0 <= self.rank < self.ranks or self.local_rank < 0 or self.node < 0:
+            raise ValueError(f"there is no rank {self.rank} of {self.ranks}: ranks and nodes are counted from 0")
+
     @property
     def variables(self) -> dict[str, int]:
         """The values of $(rank), $(ranks), $(local_rank) and $(node)."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from hipplan.language.budget import LIMITS
-from hipplan.language.expression import Scalar, Value
 from hipplan.plain import INTEGER_END, number
 
 
@@ -23,6 +24,20 @@ def size_of(body: Any) -> tuple[int, int]:
         elif isinstance(value, str) and "$(" in value:
             characters += len(value)
     return values, characters
+
+
+def as_dict(value: Any) -> Any:
+    """A value from Python, with a dict in place of any other mapping."""
+    return dict(value) if value.__class__ is not dict and isinstance(value, Mapping) else value
+
+
+def as_dicts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A document from Python, with dicts in place of other mappings: itself, what its keys have, and each object there.
+    Mappings deeper in it are changed when they are reached: it may contain itself."""
+    return {
+        key: {name: as_dict(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value
+        for key, value in data.items()
+    }
 
 
 def plain(value: Any) -> bool:
@@ -42,8 +57,9 @@ def is_value(value: Any) -> bool:
     return all(isinstance(item, (int, str)) for item in items)
 
 
-def like(value: Any, default: Any) -> Value:
-    """Convert a text from the command line to the type of the plan's default: a list is written as [a, b] or a,b."""
+def like(value: Any, default: Any) -> Any:
+    """Convert a text from the command line to the type of the plan's default: a list is written as [a, b] or a,b. From
+    Python come paths and fractions, too, which become text; other objects stay as they are, and are no values."""
     if isinstance(default, list) and isinstance(value, str):
         inside = value.strip().removeprefix("[").removesuffix("]")
         value = [item.strip().strip("'\"") for item in inside.split(",")] if inside.strip() else []
@@ -53,10 +69,12 @@ def like(value: Any, default: Any) -> Value:
     return _like_scalar(value, default)
 
 
-def _like_scalar(value: Any, default: Any) -> Scalar:
+def _like_scalar(value: Any, default: Any) -> Any:
     if isinstance(value, str) and isinstance(default, bool):
         return {"true": True, "false": False}.get(value, value)
     if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?(0|[1-9][0-9]{0,19})", value):
         return int(value)
     value = number(value)
-    return value if isinstance(value, (int, str)) else str(value)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    return str(value) if isinstance(value, float) else value

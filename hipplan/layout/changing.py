@@ -15,6 +15,7 @@ from hipplan.layout.options import OnBytes, OnStep, Options
 from hipplan.layout.pooling import HasPools
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.verbs import Grow, Remap, Seal, Shrink, Unseal, Update
+from hipplan.plain import callback, flag
 from hipplan.program.borders import Part
 from hipplan.program.difference import Difference
 from hipplan.program.patterns import Names, listed, required
@@ -110,6 +111,7 @@ class ChangesInPlace(HasPools, InGroup):
         """
         if device is not None:
             required(device, "the name of a device")
+        keep_bytes, retain = flag(keep_bytes, "keep_bytes"), flag(retain, "retain")
         try:
             return carry_out(self._holding, Remap(required(name), part, device, keep_bytes, retain))
         finally:
@@ -143,9 +145,12 @@ class ChangesInPlace(HasPools, InGroup):
         written (HP413) or is not this user's alone (HP416), or it failed and was rolled back; LayoutInUse (HP409) while
         views exist; MachineError (HP303, HP309); LeakError: it is asleep, but an object could not be released.
         """
+        callback(on_unmap, "on_unmap")
+        callback(on_map, "on_map")
         return sleeping.sleep(
-            self._holding, self._torch_pools.values(), names, to=to, unchanged=unchanged, checksum=checksum,
-            force=force, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes,
+            self._holding, self._torch_pools.values(), names, to=to, unchanged=unchanged,
+            checksum=None if checksum is None else flag(checksum, "checksum"), force=flag(force, "force"),
+            on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes,
         )  # fmt: skip
 
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
@@ -158,6 +163,7 @@ class ChangesInPlace(HasPools, InGroup):
         then it is still asleep. LeakError: it is awake, but an object could not be released. Copies are freed behind
         the caller: what fails there is logged by the next change, or raised by close().
         """
+        retain = flag(retain, "retain")
         try:
             return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
         finally:

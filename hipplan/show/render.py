@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from hipplan.layout.layout import Layout
     from hipplan.layout.recorded import Record
-    from hipplan.layout.views import Piece
 
 
 def print_line(text: str, style: str = "") -> None:
@@ -169,7 +168,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
             short_size(resource.size) if sized else "",
         ]
         if layout:
-            row.append("" if resource.asleep else _address(layout[resource.name]))
+            row.append("" if resource.asleep else _address(layout, resource.name))
         row.append(_access(resource))
         if layout:
             row.append(verified.get(resource.name, ""))
@@ -177,7 +176,11 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
     return fitted_table(columns, rows)
 
 
-def _address(piece: Piece) -> str:
+def _address(layout: Layout, name: str) -> str:
+    try:
+        piece = layout[name]
+    except (KeyError, BufferError):  # another thread has just freed it
+        return ""
     if not hasattr(piece, "address"):
         return ""
     other = f", to devices {piece.device_pointer:#x}" if piece.device_pointer != piece.address else ""

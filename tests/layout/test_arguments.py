@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap, UserDict
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,61 @@ def test_a_plan_of_the_wrong_type_is_reported(use: Callable[[Any], object], give
     wanted = f"expected a path, a text, an open stream or a mapping, not {type(given).__name__}"
     with pytest.raises(TypeError, match=wanted):
         use(given)
+
+
+@pytest.mark.parametrize("kind", [MappingProxyType, UserDict, ChainMap])
+def test_any_mapping_is_good_in_a_plan(kind: Callable[[Any], Any]) -> None:
+    def as_kind(value: Any) -> Any:
+        if isinstance(value, dict):
+            return kind({key: as_kind(inner) for key, inner in value.items()})
+        return [as_kind(inner) for inner in value] if isinstance(value, list) else value
+
+    tensors = {"a.$(i)": {"each": {"i": 4}, "dtype": "f32", "shape": [4]}}
+    of_dicts = plan(
+        vars={"n": 3},
+        devices={"gpu": {"count": 2}},
+        regions={"kv": {"each": "gpu", "device": "$(each)", "tensors": tensors}},
+        allocations={"c": {"size": "2MiB", "count": "$(n)"}},
+        reservations={"r": {"mappings": [{"each": {"i": 2}, "allocation": "c.$(i)", "access": {"gpu.0": "rw"}}]}},
+    )
+    assert hipplan.load(as_kind(of_dicts)).digest == hipplan.load(of_dicts).digest
+
+
+@pytest.mark.parametrize("given", [3, "3", None])
+def test_a_rank_is_one(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"rank must be a hipplan\.Rank, such as Rank\(rank=3, ranks=8\), not"):
+        hipplan.load(plan(ranks={}), rank=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [({"rank": 5, "ranks": 2}, ValueError), ({"rank": -1}, ValueError), ({"ranks": 0}, ValueError),
+     ({"rank": "0"}, TypeError), ({"node": True}, TypeError), ({"local_rank": -1}, ValueError)],
+)  # fmt: skip
+def test_a_rank_is_one_of_its_group(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        hipplan.Rank(**given)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda layout: layout.sleep("kv", force="yes"), "force must be True or False, not str"),
+        (lambda layout: layout.sleep("kv", checksum="x"), "checksum must be True or False"),
+        (lambda layout: layout.sleep("kv", on_map=3), "on_map must be a function, not int"),
+        (lambda layout: layout.wake(retain="yes"), "retain must be True or False"),
+        (lambda layout: layout.remap("kv", retain=None), "retain must be True or False, not NoneType"),
+        (lambda layout: layout.remap("kv", keep_bytes="no"), "keep_bytes must be True or False"),
+        (lambda layout: layout.close(force="yes"), "force must be True or False"),
+    ],
+)
+def test_a_wrong_flag_changes_nothing(call: Callable[[hipplan.Layout], object], says: str, sim: Simulator) -> None:
+    both = plan(regions={"kv": {"size": 2 * MIB}, "asleep": {"size": 2 * MIB}})
+    with hipplan.apply(both, runtime="sim") as layout:
+        layout.sleep("asleep", force=np.False_)
+        with pytest.raises(TypeError, match=says):
+            call(layout)
+        assert layout.asleep == {"asleep": "host"} and not layout.closed
 
 
 def test_an_empty_path_is_no_folder() -> None:

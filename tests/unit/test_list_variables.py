@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import hipplan
@@ -46,6 +48,27 @@ def test_lists_stand_for_shapes_devices_and_repetitions() -> None:
 @pytest.mark.parametrize("given", [["gpu.3", "gpu.2"], ("gpu.3", "gpu.2"), "gpu.3,gpu.2", "[gpu.3, 'gpu.2']"])
 def test_they_may_be_given(given: Any) -> None:
     assert regions(gpus=given)["kv"][0] == ("gpu.3", "gpu.2")
+
+
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [(None, "nothing"), (b"a", "a bytes"), ({"a": 1}, "a mapping"), (object(), "an object"), ({1}, "a set")],
+)
+def test_what_is_given_is_a_value(given: Any, called: str) -> None:
+    wanted = "must be an integer, true, false or text"
+    assert errors("vars: {a: x}\n", a=given) == [
+        ("HP103", f"the variable 'a' {wanted}, or a list of those, not {called}")
+    ]
+    assert errors("vars: {a: [x]}\n", a=[given])[0][0] == "HP103"
+    assert errors("vars: {a: x}\n", a=[given]) == [
+        ("HP103", f"the variable 'a' {wanted}, as its default is, not a list")
+    ]
+
+
+def test_paths_and_fractions_become_text() -> None:
+    text = "hipplan: 1\nvars: {a: x}\n"
+    given = [load(io.StringIO(text), {"a": value}).plan.vars["a"] for value in (Path("b/c"), 1.5, numpy.int64(3), True)]
+    assert given == ["b/c", "1.5", 3, True]
 
 
 def test_what_is_given_has_the_types_of_the_default() -> None:
