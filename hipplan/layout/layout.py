@@ -24,7 +24,7 @@ from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
-from hipplan.plain import seconds
+from hipplan.plain import callback, flag, seconds
 from hipplan.program.checks import Check
 from hipplan.program.lookup import object_count, resource_of
 from hipplan.program.patterns import required
@@ -151,9 +151,8 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         required(name, "the name of an object")
         if name not in self:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, list(self))}")
-        for option, callback in (("on_unmap", on_unmap), ("on_map", on_map)):
-            if callback is not None and not callable(callback):
-                raise TypeError(f"{option} must be a function of the name, not {type(callback).__name__}")
+        callback(on_unmap, "on_unmap")
+        callback(on_map, "on_map")
         if on_unmap is None and on_map is None:
             raise TypeError("watch() needs on_unmap, on_map or both")
         return self._holding.watches.add(name, on_unmap, on_map)
@@ -179,7 +178,18 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         theirs, after this one is closed; Undone.ranks lists those that have not. Default: waits for no other rank.
         Raises LeakError, after everything else was released, if an object could not be released.
         """
-        holding, wait = self._holding, seconds(wait, "wait", zero=True)
+        try:
+            return self._close(force, wait)
+        except Exception:
+            raise
+        except BaseException:
+            if not self.closed:  # an interrupt came before anything was freed
+                self._close(force, wait)
+            raise
+
+    def _close(self, force: bool, wait: float = 0.0) -> Undone:
+        """As close(), but an interrupt may end it before anything is freed."""
+        holding, force, wait = self._holding, flag(force, "force"), seconds(wait, "wait", zero=True)
         if holding.is_forked:  # before the lock, which a thread of the parent may hold
             return NOTHING
         if not self.closed:
@@ -190,11 +200,12 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         with pools_emptied(holding, force), holding.lock.taken():
             if self.closed:
                 return NOTHING
-            holding.watches.before(holding.state)
             try:
+                holding.watches.before(holding.state)
                 undone = holding.close(force)
-            except LayoutInUse:
-                holding.watches.after(holding.state, is_failing=True)
+            except BaseException:
+                if not self.closed:
+                    holding.watches.after(holding.state, is_failing=True)
                 raise
         open_layouts.discard(self)
         for pool in self._torch_pools.values():
@@ -231,6 +242,6 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
                 raise
             log.error("%s", unclosed)  # the body's own exception goes on unchanged
         except BaseException:
-            if not self.closed:  # an interrupt came before close could begin
+            if not self.closed:  # an interrupt came before close() could begin
                 self.close()
             raise

@@ -87,6 +87,37 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
     assert _core.take_leaks() == []
 
 
+def test_an_interrupt_at_any_instruction_of_a_close_is_raised_when_all_is_freed(sim: Simulator) -> None:
+    calls: list[str] = []
+
+    def opened() -> Layout:
+        calls.clear()
+        layout = run(program, sim.runtime)
+        layout.watch("hot", on_unmap=lambda name: calls.append("unmap"), on_map=lambda name: calls.append("map"))
+        return layout
+
+    program = program_of(ONE)
+    for _ in range(2):
+        layout = opened()
+        with interrupt_at(0) as counted:
+            layout.close()
+    whole = counted[0]
+    places = range(1, whole, 1 if WHOLE else 7)
+    points["interrupts between instructions"] += len(places)
+    cut["interrupts between instructions"] += whole - 1 - len(places)
+    for at in places:
+        layout = opened()
+        with interrupt_at(at), pytest.raises(KeyboardInterrupt):
+            layout.close()
+        if not layout.closed:
+            assert at < 5 and calls == []  # close() has not begun
+            layout.close()
+        assert calls[-1:] == ["unmap"], f"instruction {at} of {whole}"  # before it, what the interrupt has undone
+        wait_until_freed()
+        assert sim.alive() == set(), f"instruction {at} of {whole}"
+    assert _core.take_leaks() == []
+
+
 class Stop(Exception):
     """Raised between two steps."""
 
