@@ -73,6 +73,8 @@ _SHORT = {
 """Resources that hipplan itself may lack, for any plan."""
 _UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMFILE: "Too many open files"}
 """The dynamic linker's messages for these errors."""
+_NO_TEMPORARY = "No usable temporary directory found"
+"""The message of Python's tempfile."""
 
 
 def main() -> None:
@@ -107,6 +109,10 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if error.errno in _SHORT:
             return _too_little(error.errno)
+        if _NO_TEMPORARY in str(error):
+            text = "no folder for temporary files can be written to: set TMPDIR, or free some space"
+            print(f"hipplan: error: {text}", file=sys.stderr)
+            return ExitCode.MACHINE
         if error.errno == errno.ENOENT and not _stands_somewhere():
             print("hipplan: error: the working folder no longer exists: use absolute paths", file=sys.stderr)
             return ExitCode.INVALID

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hipplan.cli import main
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, command
 from tests.conftest import ROOT
 from tests.started import Started
 
@@ -289,6 +289,19 @@ def test_what_the_process_lacks_is_no_bug(
 
     assert main.run(["preview", "plan.yaml"]) == 3
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need files and addresses of their own")
+def test_no_folder_for_temporary_files_is_no_bug(folder: Path) -> None:
+    """Nothing can be written to a file: Python tries TMPDIR, /tmp and others, and takes none."""
+    (folder / "measured.py").write_text("def work(layout): pass\n")
+    (folder / "e.experiment.yaml").write_text("hipplan_experiment: 1\nplan: good.yaml\ninside: measured:work\n")
+    line = command("experiment", "run", "e.experiment.yaml", "--runtime", "sim")
+    limited = ["bash", "-c", 'ulimit -f 0; "$@"', "bash", *line]
+    done = subprocess.run(limited, capture_output=True, text=True, cwd=folder)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+    assert done.stderr.endswith("no folder for temporary files can be written to: set TMPDIR, or free some space\n")
 
 
 @pytest.mark.parametrize("verb", ["validate", "fmt", "preview", "apply", "lock"])
