@@ -21,6 +21,7 @@ from hipplan.files.output import opened_in_place, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
 
 ResultLine = dict[str, Any]
+OK, FAILED = "ok", "failed"
 LINE_MAX = 16 << 20
 """Bytes of a line that is read."""
 _FIELDS = {
@@ -131,8 +132,14 @@ def _line(text: bytes, number: int, path: str) -> ResultLine:
     for key, kind in _FIELDS.items():
         if line.get(key).__class__ is not kind:
             raise not_results(f"line {number} has no {key} that can be read", path)
-    if not all(_is_point(line["cell"].get(key)) for key in ("vary", "env")):
-        raise not_results(f"line {number} has no cell that can be read", path)
+    is_good = {
+        "cell": all(_is_point(line["cell"].get(key)) for key in ("vary", "env")),
+        "result": line["result"] in (OK, FAILED),
+        "units": all(isinstance(unit, str) for unit in line["units"].values()),
+        "provenance": _is_runtime(line["provenance"].get("runtime")),
+    }
+    if wrong := [key for key, good in is_good.items() if not good]:
+        raise not_results(f"line {number} has no {wrong[0]} that can be read", path)
     if not all(value.__class__ in (int, float) for value in line["metrics"].values()):
         raise not_results(f"line {number} has a metric that is not a number", path)
     return line
@@ -141,6 +148,11 @@ def _line(text: bytes, number: int, path: str) -> ResultLine:
 def _is_point(values: object) -> bool:
     """Whether these are values of axes by name."""
     return isinstance(values, dict) and all(value.__class__ in (int, bool, str) for value in values.values())
+
+
+def _is_runtime(runtime: object) -> bool:
+    """Whether this is what the provenance says of a runtime; None: none was opened."""
+    return runtime is None or (isinstance(runtime, dict) and isinstance(runtime.get("kind", ""), str))
 
 
 def cell_of(line: ResultLine) -> Cell:

@@ -18,14 +18,13 @@ from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell, Repetition, axes, turns
 from hipplan.experiment.job import Job
 from hipplan.experiment.process import CellProcess, Ended, failure
-from hipplan.experiment.results import ResultLine, Results, cell_of
+from hipplan.experiment.results import FAILED, OK, ResultLine, Results, cell_of
 from hipplan.experiment.targets import check_function, command_path
 from hipplan.holders import names
 from hipplan.machines.machine import Machine
 from hipplan.machines.provenance.anonymous import names_somebody, without_names
 from hipplan.plain import shown
 
-OK, FAILED = "ok", "failed"
 _SHOWN = 2000
 """Characters of what a failed repetition wrote to standard error that its line has: the last ones."""
 

@@ -403,6 +403,10 @@ GOOD = json.dumps({"event": "repetition", "format_version": 1, **synthetic(0)}) 
         GOOD.replace('"repetition": 0', '"repetition": true'),
         GOOD.replace('"metrics": {}', '"metrics": {"x": true}'),
         GOOD.replace('"metrics": {}', '"metrics": {"x": NaN}'),
+        GOOD.replace('"result": "ok"', '"result": "weird"'),
+        GOOD.replace('"units": {}', '"units": {"x": 3}'),
+        GOOD.replace('"provenance": {}', '"provenance": {"runtime": 3}'),
+        GOOD.replace('"provenance": {}', '"provenance": {"runtime": {"kind": ["a"]}}'),
         GOOD + GOOD,
     ],
 )
@@ -411,7 +415,7 @@ def test_what_are_no_results_is_refused(write: Write, text: str, capsys: pytest.
     path.with_name("e.results.jsonl").write_text(text)
 
     assert experiment("resume", path) == 2
-    assert "HP461" in capsys.readouterr().err
+    assert "error[HP461]: these results cannot be used: " in capsys.readouterr().err
     assert path.with_name("e.results.jsonl").read_text() == text
 
 
