@@ -132,6 +132,16 @@ def test_down_during_a_fill_ends_holder_and_filler(folder: Path, plan: Path, tmp
     until(lambda: not about(plan))
 
 
+def test_down_during_a_fill_that_nobody_waits_for_leaves_nothing(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    assert command("up", str(plan), "--name", "w", "--no-wait", "--quiet", faults=pause.rule).wait() == 0
+    with pause.under_way():
+        down = command("down", "w", "--quiet")
+        until(lambda: state() == "ending")
+    assert down.wait() == 0
+    assert [*names.known()] == []
+
+
 def test_the_fill_continues_after_the_waiting_up_is_killed(
     folder: Path, plan: Path, tmp_path: Path, sim: Simulator
 ) -> None:
