@@ -123,6 +123,8 @@ class Exchange:
             self._send_all()
         except Gone:
             raise
+        except ConnectionError:  # it had not read everything
+            raise Gone("it has ended") from None
         except (OSError, ValueError, RecursionError, struct.error) as error:
             raise Gone(str(error)[:200]) from None
 

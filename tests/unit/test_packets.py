@@ -50,6 +50,17 @@ def each_second(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], No
     return start
 
 
+def test_an_end_with_an_unread_request_is_an_end(ends: Ends) -> None:
+    """The kernel calls it a reset then, and after that a broken pipe."""
+    exchange = Exchange(ends[0].link, {})
+    exchange.go_on()
+    ends[1].close()
+
+    for _ in range(2):
+        with pytest.raises(Gone, match=r"^it has ended$"):
+            Exchange(ends[0].link, {}).go_on()
+
+
 def test_signs_of_life_prolong_a_wait(ends: Ends, each_second: Callable[[Callable[[int], None]], None]) -> None:
     def act(second: int) -> None:
         send(ends[1], [SIGN] if second < 100 else [head(2), b"J{}"])
