@@ -90,7 +90,9 @@ def run(given: Namespace) -> int:
         checked.append((file, code, diagnostics))
         if given.format == "text":
             _show(checked[-1], profile, given.quiet or no_profile is not None)
-    if given.format != "text":
+    if given.format == "text":
+        show(at_most(diagnostic for _, _, of_file in checked for diagnostic in of_file if diagnostic.left_out))
+    else:
         from hipplan.cli import ci_reports, reports
 
         as_text = {
@@ -177,6 +179,6 @@ def _check_ranks(
 
 def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:
     file, code, diagnostics = checked
-    show(diagnostics)
+    show(diagnostic for diagnostic in diagnostics if not diagnostic.left_out)  # one line at the end counts the rest
     if code == ExitCode.OK and not quiet:
         print(printable(f"{file}: good" + (f", and {profile.name} can hold it" if profile else "")))

@@ -273,9 +273,11 @@ def test_the_limit_is_of_a_run_not_of_a_file(tmp_path: Path, hipplan: Run) -> No
     for number in range(3):
         (tmp_path / f"{number}.yaml").write_text("hipplan: 1\nbuffers:\n" + "".join(f"  b{i}: 1\n" for i in range(600)))
     files = json.loads(hipplan("validate", tmp_path, "--format", "json").stdout)["files"]
+    text = hipplan("validate", tmp_path).stderr
 
     assert [len(file["diagnostics"]) for file in files] == [600, 401, 1]
     assert [file["diagnostics"][-1]["left_out"] for file in files] == [0, 200, 600]
+    assert text.count("error[HP027]") == 1 and text.endswith("\nerror[HP027]: and 800 more\n")
 
 
 class Flood(NamedTuple):
