@@ -114,7 +114,7 @@ def run(arguments: list[str]) -> int:
             print(f"hipplan: error: {text}", file=sys.stderr)
             return ExitCode.MACHINE
         if error.errno == errno.ENOENT and not _stands_somewhere():
-            print("hipplan: error: the working folder no longer exists: use absolute paths", file=sys.stderr)
+            print("hipplan: error: the working folder no longer exists: change to another one", file=sys.stderr)
             return ExitCode.INVALID
         if error.errno not in _FULL or error.filename is not None:
             return _bug()

@@ -101,7 +101,7 @@ def test_a_working_folder_that_is_gone_is_reported(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "the working folder no longer exists" in done.stderr
+    assert done.stderr.endswith("the working folder no longer exists: change to another one\n")
 
 
 @pytest.mark.parametrize(
