@@ -71,10 +71,10 @@ def opened(path: str, *, resume: bool) -> Iterator[Results]:
     descriptor = _locked(path)
     try:
         size = os.fstat(descriptor).st_size
+        lines = read(path) if size else []
         if size and not resume:
             why, hint = f"{path} has {size:,} bytes", "resume goes on with them; -o names another file"
             raise PlanError(Diagnostic("HP461", "there are results already", why=why, hint=hint))
-        lines = read(path) if size else []
         if size:
             os.ftruncate(descriptor, _whole(path))
         yield Results(path, descriptor, lines)
@@ -107,13 +107,13 @@ def read(path: str) -> list[ResultLine]:
         with Path(path).open("rb") as file:
             for number, text in enumerate(iter(lambda: file.readline(LINE_MAX + 1), b""), 1):
                 if len(text) > LINE_MAX:
-                    raise not_results(f"line {number} has more than {LINE_MAX:,} bytes", path)
+                    raise _bad_line(number, f"has more than {LINE_MAX:,} bytes", path)
                 if text.endswith(b"\n"):
                     line = _line(text, number, path)
                     key = str(line["experiment"].get("digest")), cell_of(line).key, line["repetition"]
                     if (first := known.setdefault(key, number)) != number:
-                        why = f"lines {first} and {number} are the same repetition of the same cell"
-                        raise not_results(why, path)
+                        why = f"is the same repetition of the same cell as line {first}"
+                        raise _bad_line(number, why, path)
                     lines.append(line)
     except (OSError, ValueError) as error:
         raise PlanError(Diagnostic("HP001", f"cannot read {path}: {reason_of(error)}")) from None
@@ -124,14 +124,14 @@ def _line(text: bytes, number: int, path: str) -> ResultLine:
     try:
         line = strict_json.loads(text)
     except (ValueError, RecursionError):
-        raise not_results(f"line {number} is not JSON", path) from None
+        raise _bad_line(number, "is not JSON", path) from None
     if not isinstance(line, dict) or line.get("event") != "repetition":
-        raise not_results(f"line {number} is not a repetition", path)
+        raise _bad_line(number, "is not a repetition", path)
     if line.get("format_version") != FORMAT_VERSION:
-        raise not_results(f"line {number} has the format version {line.get('format_version')!r:.40}", path)
+        raise _bad_line(number, f"has the format version {line.get('format_version')!r:.40}", path)
     for key, kind in _FIELDS.items():
         if line.get(key).__class__ is not kind:
-            raise not_results(f"line {number} has no {key} that can be read", path)
+            raise _bad_line(number, f"has no {key} that can be read", path)
     is_good = {
         "cell": all(_is_point(line["cell"].get(key)) for key in ("vary", "env")),
         "result": line["result"] in (OK, FAILED),
@@ -139,9 +139,9 @@ def _line(text: bytes, number: int, path: str) -> ResultLine:
         "provenance": _is_runtime(line["provenance"].get("runtime")),
     }
     if wrong := [key for key, good in is_good.items() if not good]:
-        raise not_results(f"line {number} has no {wrong[0]} that can be read", path)
+        raise _bad_line(number, f"has no {wrong[0]} that can be read", path)
     if not all(value.__class__ in (int, float) for value in line["metrics"].values()):
-        raise not_results(f"line {number} has a metric that is not a number", path)
+        raise _bad_line(number, "has a metric that is not a number", path)
     return line
 
 
@@ -159,8 +159,11 @@ def cell_of(line: ResultLine) -> Cell:
     return Cell(line["cell"]["vary"], line["cell"]["env"])
 
 
-def not_results(why: str, path: str) -> PlanError:
-    hint = "`hipplan experiment run FILE` writes results"
+def _bad_line(number: int, why: str, path: str) -> PlanError:
+    return not_results(f"line {number} {why}", path, f"remove line {number}, or name another file")
+
+
+def not_results(why: str, path: str, hint: str = "`hipplan experiment run FILE` writes results") -> PlanError:
     return PlanError(Diagnostic("HP461", f"these results cannot be used: {path}", why=why, hint=hint))
 
 

@@ -414,8 +414,11 @@ def test_what_are_no_results_is_refused(write: Write, text: str, capsys: pytest.
     path = write("inside: measured:work\n", CODE)
     path.with_name("e.results.jsonl").write_text(text)
 
-    assert experiment("resume", path) == 2
-    assert "error[HP461]: these results cannot be used: " in capsys.readouterr().err
+    for action in ("resume", "run"):
+        assert experiment(action, path) == 2
+        said = capsys.readouterr().err
+        assert "error[HP461]: these results cannot be used: " in said
+        assert f"hint: remove line {text.count(chr(10))}, or name another file\n" in said
     assert path.with_name("e.results.jsonl").read_text() == text
 
 
