@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from hipplan.cli.arguments import (
 )
 from hipplan.errors import ExitCode, Problem, printable
 from hipplan.files import strict_json
+from hipplan.plain import counted
 from hipplan.show.colours import show
 
 if TYPE_CHECKING:
@@ -185,16 +187,16 @@ def _run(document: Document, given: Namespace) -> int:
     digests = runner.check()
     with opened(output, resume=given.action == "resume") as results, at_end(lambda _: runner.kill()):
         if results.lines and not given.quiet:
-            print_notice(f"{output} has {len(results.lines)} repetitions already")
+            print_notice(f"{output} has {counted(len(results.lines), 'repetition')} already")
         progress = _Progress(given)
         failed = runner.run(results, digests, progress.show)
     if not given.quiet and given.format == "text":
-        print(printable(f"{output}: {progress.count} repetitions, {failed} failed"))
+        print(printable(f"{output}: {counted(progress.count, 'repetition')}, {failed} failed"))
     return ExitCode.ROLLED_BACK if failed else ExitCode.OK
 
 
 class _Progress:
-    """Prints a line for each repetition, with the time that is left."""
+    """Prints a line for each repetition, with the time that is left; quiet: of those that failed, as errors."""
 
     def __init__(self, given: Namespace) -> None:
         self._format, self._quiet = given.format, given.quiet
@@ -206,12 +208,13 @@ class _Progress:
         self._seconds += line["seconds"]
         if self._format == "json":
             print(strict_json.dumps(line), flush=True)
-        elif not self._quiet:
+        elif not self._quiet or line["error"] is not None:
             values = {**line["cell"]["vary"], **line["cell"]["env"]}.items()
             left = self._seconds / number * (total - number)
             after = f"; about {_duration(left)} left" if number < total else ""
             cell = " ".join([*(f"{name}={value}" for name, value in values), f"#{line['repetition'] + 1}"])
-            print(printable(f"{number}/{total} {cell}: {_outcome(line)}{after}"), flush=True)
+            stream = sys.stderr if self._quiet else sys.stdout
+            print(printable(f"{number}/{total} {cell}: {_outcome(line)}{after}"), file=stream, flush=True)
 
 
 def _outcome(line: ResultLine) -> str:

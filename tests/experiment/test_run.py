@@ -136,6 +136,18 @@ def test_a_plan_that_the_machine_cannot_hold_is_a_failed_repetition(write: Write
     assert [(line["error"]["code"], line["exit_code"]) for line in lines(path)] == [("HP301", 3)]
 
 
+def test_quiet_says_what_has_failed_and_no_more(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("vary: {size: [4MiB, 8MiB]}\nrepeat: 1\norder: written\ninside: measured:work\n", CODE)
+
+    assert experiment("run", path, "-q") == 4
+    failed = "2/2 size=8MiB #1: failed: the repetition raised an exception: ValueError: too large\n"
+    assert capsys.readouterr() == ("", failed)
+    assert experiment("run", path, "--only", "size=8MiB", "-o", "other.jsonl") == 4
+    assert capsys.readouterr() == (f"{failed.replace('2/2', '1/1')}other.jsonl: 1 repetition, 1 failed\n", "")
+    assert experiment("resume", path, "--only", "size=8MiB", "-o", "other.jsonl") == 0
+    assert capsys.readouterr().err == "notice: other.jsonl has 1 repetition already\n"
+
+
 def test_a_late_repetition_is_killed_with_all_that_it_started(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock jumps to the end of its time as soon as it has started its child, however slow this machine is."""
     pids = Path("pids")
