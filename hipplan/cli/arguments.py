@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import IO, NoReturn
 
@@ -177,6 +177,22 @@ def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> 
     if given.strict and warnings:
         raise PlanError(as_errors(warnings))
     show(warnings)
+
+
+@contextlib.contextmanager
+def sized_by(**options: str) -> Iterator[None]:
+    """Name the option that makes something smaller in errors with these codes, and no place: the plan is one that
+    hipplan itself has made."""
+    try:
+        yield
+    except HipplanError as error:
+        error.diagnostics = tuple(
+            replace(diagnostic, span=None, hint=f"use a smaller {options[diagnostic.code]}")
+            if diagnostic.code in options
+            else diagnostic
+            for diagnostic in error.diagnostics
+        )
+        raise
 
 
 def print_notice(text: str) -> None:

@@ -26,6 +26,7 @@ from hipplan.cli.arguments import (
     not_empty,
     print_notice,
     runtime_option,
+    sized_by,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
@@ -95,7 +96,7 @@ def _between_devices(given: Namespace) -> int:
     if wanted <= 0:
         raise WrongUsage("--size: must be more than 0")
     try:
-        with Interrupts(answer_interrupt) as interrupts, Bars() as bars:
+        with sized_by(HP105="--size", HP301="--size"), Interrupts(answer_interrupt) as interrupts, Bars() as bars:
 
             def between(done: int, total: int) -> None:
                 interrupts.check()

@@ -32,6 +32,7 @@ from hipplan.cli.arguments import (
     output_option,
     runtime_option,
     show_warnings,
+    sized_by,
     write_output,
 )
 from hipplan.errors import printable
@@ -108,7 +109,8 @@ def _model(given: Namespace, folder: str) -> int:
     cache = fitted(model, machine, wanted, reserve)
     about = _about(model, machine.name, given.reserve or "10%", is_filled=wanted is None)
     text = plan_text(model, cache, staging, folder, about)
-    warnings = compile(load(StringIO(text)), machine).warnings
+    with sized_by(HP303="--staging"):
+        warnings = compile(load(StringIO(text)), machine).warnings
     _write(given, text)
     _print_summary(given, _summary(model, machine, cache, staging, reserve))
     show_warnings(warnings, Namespace(strict=False))

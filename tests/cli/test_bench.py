@@ -66,12 +66,16 @@ def test_devices_without_a_link_are_measured_too(hipplan: Run) -> None:
     assert len(json.loads(done.stdout)["cells"]) == 9
 
 
-def test_a_machine_that_is_too_small_says_by_how_much(hipplan: Run) -> None:
-    done = hipplan("bench", "--runtime", "sim", "--size", "1GiB", env=profile(1))
+@pytest.mark.parametrize(
+    ("size", "code", "said"),
+    [("1GiB", 3, "error[HP301]: gpu.0 needs 2GiB, 1GiB more"), ("1PiB", 2, "error[HP105]: 'range' takes")],
+)
+def test_a_machine_that_is_too_small_says_by_how_much(size: str, code: int, said: str, hipplan: Run) -> None:
+    done = hipplan("bench", "--runtime", "sim", "--size", size, env=profile(1))
 
-    assert done.returncode == 3
-    assert "error[HP301]" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == code
+    assert done.stderr.startswith(said)
+    assert done.stderr.endswith("  hint: use a smaller --size\n")
 
 
 @pytest.mark.parametrize(

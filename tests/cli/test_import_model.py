@@ -64,6 +64,14 @@ def test_what_does_not_fit_is_exit_code_3_with_the_bytes(folder: Path, hipplan: 
     assert done.stderr.startswith("error[HP301]: device 0 of h200-1 lacks 6016368640 bytes (about 5.6GiB)\n")
 
 
+def test_staging_that_the_host_cannot_hold_is_an_error_of_its_option(folder: Path, hipplan: Run) -> None:
+    (folder / "config.json").write_text(json.dumps(TINY))
+    done = hipplan("import", "model", folder, "--machine", "sim-2", "--kv", "1MiB", "--staging", "1PiB")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error[HP303]: ") and done.stderr.endswith("hint: use a smaller --staging\n")
+
+
 def test_a_measured_machine(folder: Path, hipplan: Run) -> None:
     (folder / "config.json").write_text(json.dumps(TINY))
     done = hipplan("import", "model", folder, "--runtime", "sim", "--kv", "1MiB")
