@@ -148,13 +148,16 @@ std::string doubt(const std::string& path, bool is_only) {
 
 descriptor find_holder(const std::string& name, time_point until) {
   std::vector<std::string> doubts;
+  std::string hint = "if it is yours, move it away, or allow only yourself: chmod 700";
   if (name.find('/') != name.npos) {
     if (auto link = at_path(name, until)) return link;
   } else {
     require_valid(name);
     const auto only = environment("HIPPLAN_SOCKETS");
-    if (!only.empty() && only.front() != '/')
+    if (!only.empty() && only.front() != '/') {
       doubts.push_back("HIPPLAN_SOCKETS is not an absolute path: " + only);
+      hint = "give it an absolute path";
+    }
     for (const auto& path : socket_folders(only)) {
       const descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       struct stat status {};
@@ -166,8 +169,7 @@ descriptor find_holder(const std::string& name, time_point until) {
     }
     if (auto link = connected(name, lock_of(name, only), until)) return link;
   }
-  if (!doubts.empty())
-    in_doubt(name, doubts.front(), "if it is yours, move it away, or allow only yourself: chmod 700");
+  if (!doubts.empty()) in_doubt(name, doubts.front(), hint);
   throw failure({452,
                  "there is no holder '" + name.substr(0, 200) + "'",
                  {},

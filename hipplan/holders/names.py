@@ -264,8 +264,9 @@ def uncertainty(name: str = "") -> HeldError | None:
     """The error (HP456) that a holder may have its socket where this process does not look; None if there is no doubt.
 
     name: of that holder; empty: of any."""
-    why = "; ".join(doubts())
-    return guard.in_doubt(name, why, "if it is yours, move it away, or allow only yourself: chmod 700") if why else None
+    if not (reasons := doubts()):
+        return None
+    return guard.in_doubt(name, "; ".join(why for why, _ in reasons), reasons[0][1])
 
 
 def _require_certainty(name: str) -> None:

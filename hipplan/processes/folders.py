@@ -21,6 +21,7 @@ HOLDER = "held-"
 STALE_S = 60.0
 """A socket without a listening process is removed when it is older; for a younger one, listen() may follow."""
 _SHARED = "/tmp"
+_IF_YOURS = "if it is yours, move it away, or allow only yourself: chmod 700"
 
 
 def within(folder: int, name: str) -> str:
@@ -55,13 +56,14 @@ def folders() -> list[str]:
     return [path for path in candidates() if _is_ours(_status(path))]
 
 
-def doubts() -> list[str]:
-    """Why folders of this user that exist are not used. Processes that began earlier may have sockets in them."""
+def doubts() -> list[tuple[str, str]]:
+    """Why folders of this user that exist are not used, and what to do. Processes that began earlier may have sockets
+    in them."""
     only = os.environ.get(ONLY)
     if only and not os.path.isabs(only):  # noqa: PTH117
-        return [f"{ONLY} is not an absolute path: {only}"]
+        return [(f"{ONLY} is not an absolute path: {only}", "give it an absolute path")]
     return [
-        f"{path} {_why_unusable(status)}"
+        (f"{path} {_why_unusable(status)}", _IF_YOURS)
         for path in candidates()
         if (status := _status(path)).st_mode and not _is_ours(status) and (only or status.st_uid == os.geteuid())
     ]

@@ -112,7 +112,8 @@ def test_a_relative_folder_is_not_taken_for_one_without_holders(
 ) -> None:
     monkeypatch.setenv(folders.ONLY, "relative")
     assert run(["ps"]) == 4
-    assert "HIPPLAN_SOCKETS is not an absolute path: relative" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "HIPPLAN_SOCKETS is not an absolute path: relative\n  hint: give it an absolute path\n" in said
 
 
 def test_a_name_has_one_owner_while_the_folder_below_tmp_is_made(
