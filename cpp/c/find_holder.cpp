@@ -132,7 +132,7 @@ void require_valid(const std::string& name) {
                         });
   if (is_valid) return;
   const auto why = "'" + name.substr(0, 80) +
-                   "' has characters other than letters, digits, - and _, or more than 64 of them";
+                   "' is not 1 to 64 letters, digits, - and _, the first of them a letter or a digit";
   throw failure({451, "this name is not valid for a holder", why, {}, {}});
 }
 

@@ -243,7 +243,7 @@ def test_a_process_whose_locale_has_a_decimal_comma(held: Held, path: Path, tmp_
     ("words", "code", "said"),
     [
         (["nothing"], 452, "there is no holder 'nothing'"),
-        (["a.b"], 451, "'a.b' has characters other than letters"),
+        (["a.b"], 451, "'a.b' is not 1 to 64 letters"),
         (["-"], 452, "no holder was named"),
         (["w", "x"], 458, 'hipplan_options.access is NULL, "r" or "rw"'),
         (["w", "-", "other"], 458, 'hipplan_options.addresses is NULL, "same" or "any"'),
