@@ -65,7 +65,9 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
         return _chosen(variable, machine)
     except RuntimeUnavailable as error:
         candidates = [
-            replace(diagnostic, notes=(*diagnostic.notes, "set by: HIPPLAN_RUNTIME"))
+            diagnostic  # it names another variable
+            if diagnostic.code == "HP415"
+            else replace(diagnostic, notes=(*diagnostic.notes, "set by: HIPPLAN_RUNTIME"))
             for diagnostic in error.diagnostics
         ]
         raise type(error)(candidates) from None

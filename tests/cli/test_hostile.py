@@ -147,6 +147,7 @@ def test_hostile_variables_of_the_environment(variables: dict[str, str], code: i
     assert code == 0 or "error[HP" in done.stderr
     wrong = next(reversed(variables))
     assert not wrong.startswith(("HIPPLAN_", "HIPSIM_")) or not variables[wrong] or wrong in done.stderr
+    assert "error[HP415]" not in done.stderr or "set by: HIPPLAN_RUNTIME" not in done.stderr
 
 
 def test_a_simulator_without_a_device_can_be_asked_nothing(folder: Path, hipplan: Run) -> None:
