@@ -14,7 +14,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, reason_of
 from hipplan.files import strict_json
-from hipplan.files.dtypes import BY_NAME
+from hipplan.files.dtypes import BY_NAME, meant_dtype
 from hipplan.files.tensorfiles import TENSORS_MAX, ArrayInFile, is_safetensors
 from hipplan.plain import called
 
@@ -184,8 +184,8 @@ class _ConfigReader:
         self._path = path
         self._data = data
 
-    def wrong(self, why: str, code: str = "HP422") -> PlanError:
-        return PlanError(Diagnostic(code, f"{self._path} cannot be used", why=why))
+    def wrong(self, why: str, code: str = "HP422", hint: str = "") -> PlanError:
+        return PlanError(Diagnostic(code, f"{self._path} cannot be used", why=why, hint=hint))
 
     def count(self, key: str, otherwise: int | None = None) -> int:
         value = self._data.get(key)
@@ -203,8 +203,10 @@ class _ConfigReader:
         return bool(value)
 
     def dtype(self) -> str:
-        name = self._data.get("dtype", self._data.get("torch_dtype", "bfloat16"))
-        dtype = BY_NAME.get(name) if isinstance(name, str) else None
-        if dtype is None:
-            raise self.wrong(f"its torch_dtype is {called(name)}")
-        return dtype.name
+        key = "dtype" if "dtype" in self._data else "torch_dtype"
+        name = self._data.get(key, "bfloat16")
+        if not isinstance(name, str):
+            raise self.wrong(f"its {key} is {called(name)}")
+        if name not in BY_NAME:
+            raise self.wrong(f"its {key}: there is no dtype '{name[:60]}'", hint=meant_dtype(name[:60]))
+        return BY_NAME[name].name

@@ -11,8 +11,8 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
-from hipplan.errors import Diagnostic, PlanError, printable, suggest_or_list
-from hipplan.files.dtypes import BY_NAME
+from hipplan.errors import Diagnostic, PlanError, printable
+from hipplan.files.dtypes import BY_NAME, meant_dtype
 from hipplan.files.tensorfiles import ArrayInFile
 from hipplan.language.budget import LIMITS
 from hipplan.language.canonical import canonical
@@ -64,8 +64,8 @@ def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
     decoder.require_ranks(ranks)
     dtype = cache_dtype or decoder.dtype
     if dtype not in BY_NAME:
-        hint = suggest_or_list(dtype, BY_NAME)
-        raise PlanError(Diagnostic("HP104", f"there is no dtype '{dtype[:60]}' for the cache", hint=hint))
+        summary = f"there is no dtype '{dtype[:60]}' for the cache"
+        raise PlanError(Diagnostic("HP104", summary, hint=meant_dtype(dtype[:60])))
     files = next((str(path) for path in _beside(config) if path.exists()), "")
     if files:
         entries_by_file = entries_of(files)
