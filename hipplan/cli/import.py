@@ -101,6 +101,8 @@ def _model(given: Namespace, folder: str) -> int:
 
     reserve = _reserve(given.reserve or "10%")
     wanted = None if given.kv in (None, "fill") else _size("--kv", given.kv)
+    if wanted == 0:
+        raise WrongUsage("--kv: must be more than 0")
     staging = _size("--staging", given.staging or "64MiB")
     model = read_model(given.source, given.tp, given.kv_dtype or "")
     not_over([("--output", given.output)], model.decoder.source, model.files or None)

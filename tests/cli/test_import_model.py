@@ -85,6 +85,7 @@ def test_a_measured_machine(folder: Path, hipplan: Run) -> None:
     [
         ["--kv", "much"],
         ["--kv", "-1"],
+        ["--kv", "0"],
         ["--reserve", "110%"],
         ["--reserve", "nan%"],
         ["--reserve", "x%"],
