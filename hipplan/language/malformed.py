@@ -12,7 +12,10 @@ from hipplan.language.yaml12 import LINE_BREAK
 from hipplan.plain import odd_space
 
 _NO_VALUES, _NO_COLON = "mapping values are not allowed in this context", "could not find expected ':'"
-"""What libyaml says after a line with a key that has no colon after it, or no space after that."""
+"""What libyaml says after a line with a key that has no colon after it, or no space after that; or at one that is too
+long."""
+_KEY_MAX = 1024
+"""Characters between the start of a key and its colon."""
 _LINE = re.compile(
     r" *(?:- +)?(?P<key>[A-Za-z_][\w.-]*)"
     r"(?:(?P<colon>:)(?P<value>[^#\s:{\[]+)|(?: +(?P<words>[^#:]*[^#:\s]))?) *(?:#.*)?"
@@ -69,10 +72,12 @@ def malformed(error: yaml.MarkedYAMLError, source: Lines) -> Diagnostic:
 
 
 def _habit(source: Lines, problem: str, where: Span, begun: int) -> Diagnostic | None:
-    """What is wrong with the line that makes libyaml stop, where that is certain: an odd space, no colon.
+    """What is wrong with the line that makes libyaml stop, where that is certain: a long key, an odd space, no colon.
 
     begun: the line in which libyaml says that something begins; 0 if it does not say.
     """
+    if (too_long := _too_long(source, problem, where, begun)) is not None:
+        return too_long
     before = where.line - 1
     while before and not source.line(before).partition("#")[0].strip():
         before -= 1
@@ -98,6 +103,20 @@ def _habit(source: Lines, problem: str, where: Span, begun: int) -> Diagnostic |
     missing = "space after its colon" if match["colon"] else "colon after it"
     hint = f"write {key}: {value}".rstrip()
     return Diagnostic("HP004", f"the key '{key}' has no {missing}", span, hint=hint)
+
+
+def _too_long(source: Lines, problem: str, where: Span, begun: int) -> Diagnostic | None:
+    """The key on which libyaml gives up before it reads its colon. begun: as of _habit()."""
+    line = begun if problem == _NO_COLON else where.line
+    text = source.line(line)
+    end = text.find(":") if problem == _NO_COLON else where.column - 1
+    if text[end : end + 1] != ":":
+        return None
+    key = text[max(map(text[:end].rfind, "{[,")) + 1 : end].lstrip(" -")
+    if len(key) <= _KEY_MAX or ":" in key:
+        return None
+    span = source.text_span(line, end - len(key) + 1, len(key))
+    return Diagnostic("HP004", f"a key has at most {_KEY_MAX:,} characters, not {len(key):,}", span)
 
 
 def _indent(line: str) -> int:

@@ -26,6 +26,23 @@ def errors_of(text: str) -> list[Diagnostic]:
 
 
 @pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("vars:\n  {}: 3\n", 4, 3),
+        ("vars:\n  a: 2\n  {}: 3\n  b: 4\n", 5, 3),
+        ("vars: {{a: 2, {}: 3}}\n", 3, 14),
+        ('vars:\n  "{}": 3\n', 4, 3),
+        ("objects:\n- {}: 3\n", 4, 3),
+    ],
+)
+def test_a_key_that_is_too_long_for_yaml_is_called_so(text: str, line: int, column: int) -> None:
+    (error,) = errors_of(HEAD + text.format("x" * 1100))
+
+    assert error.code == "HP004" and error.summary.startswith("a key has at most 1,024 characters, not 1,10")
+    assert error.span is not None and (error.span.line, error.span.column) == (line, column)
+
+
+@pytest.mark.parametrize(
     ("text", "line", "summary", "hint"),
     [
         (
