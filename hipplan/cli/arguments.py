@@ -40,6 +40,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=program, description=about.rstrip(), epilog=epilog, allow_abbrev=False, formatter_class=_Help
         )
+        self._before: Sequence[str] = ()
+        """The arguments that are read, without those behind `--`."""
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments by name. Ends the process for --help and for wrong usage, as argparse does.
@@ -53,16 +55,30 @@ class Parser(argparse.ArgumentParser):
         before, rest = list(arguments[:end]), list(arguments[end + 1 :])
         if self.get_default("rest") is None:
             before, rest = before + rest, []
+        self._before = before
         given, unknown = self.parse_known_intermixed_args(before)
         given.rest = rest
         if unknown:
-            wrong = unknown[0].partition("=")[0]
-            hint = for_option(wrong, self.prog.rpartition(" ")[2])
-            hint = hint or suggest(wrong, (option for action in self._actions for option in action.option_strings))
-            self.error(f"unexpected argument {wrong!r}" + (f"; {hint}" if hint else ""))
+            self.error(self._unexpected(unknown[0]))
         return given
 
+    @property
+    def _options(self) -> list[str]:
+        return [option for action in self._actions for option in action.option_strings]
+
+    def _unexpected(self, argument: str) -> str:
+        wrong = argument.partition("=")[0]
+        hint = for_option(wrong, self.prog.rpartition(" ")[2]) or suggest(wrong, self._options)
+        if not hint and argument.startswith("-") and os.path.exists(argument):  # noqa: PTH110
+            hint = f"write ./{argument} for the file of that name"
+        return f"unexpected argument {wrong!r}" + (f"; {hint}" if hint else "")
+
     def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):  # an unknown option may stand in their place
+            known = ("-", *self._options)
+            dashed = [argument for argument in self._before if argument.startswith("-") and not argument[1:2].isdigit()]
+            unknown = [item for item in dashed if item.partition("=")[0] not in known and item[:2] not in known]
+            message = self._unexpected(unknown[0]) if unknown else message
         print(printable(f"{self.prog}: error: {message}"), f"  hint: see {self.prog} --help", sep="\n", file=sys.stderr)
         sys.exit(2)
 

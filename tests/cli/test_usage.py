@@ -66,6 +66,30 @@ def test_what_other_commands_call_it_finds_what_hipplan_has(line: list[str], hin
     assert hint in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            ["validate", "-dash.yaml"],
+            "unexpected argument '-dash.yaml'; write ./-dash.yaml for the file of that name\n",
+        ),
+        (["validate", "-dash.yaml", "a"], "argument '-dash.yaml'; write ./-dash.yaml for the file of that name\n"),
+        (["validate", "--strikt"], "unexpected argument '--strikt'; did you mean '--strict'?\n"),
+        (["validate", "--strict"], "the following arguments are required: FILE\n"),
+        (["validate", "-q", "--format=json"], "the following arguments are required: FILE\n"),
+    ],
+    ids=str,
+)
+def test_an_unknown_option_is_the_mistake_and_not_what_is_missing_then(
+    line: list[str], said: str, tmp_path: Path, hipplan: Run
+) -> None:
+    (tmp_path / "-dash.yaml").write_text("hipplan: 1\n")
+    done = hipplan(*line, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{said}  hint: see hipplan" in done.stderr
+
+
 def test_help_of_a_verb_is_that_verbs_help(hipplan: Run) -> None:
     assert hipplan("help", "apply").stdout == hipplan("apply", "--help").stdout
     assert hipplan("help").stdout == hipplan("--help").stdout
