@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from hipplan.cli.habits import for_option
 from hipplan.errors import Diagnostic, HipplanError, PlanError, printable, suggest
@@ -72,6 +72,9 @@ class Parser(argparse.ArgumentParser):
         if not hint and argument.startswith("-") and os.path.exists(argument):  # noqa: PTH110
             hint = f"write ./{argument} for the file of that name"
         return f"unexpected argument {wrong!r}" + (f"; {hint}" if hint else "")
+
+    def print_help(self, file: Any = None) -> None:
+        print(self.format_help(), end="", file=file)  # argparse ignores what goes wrong
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("the following arguments are required"):  # an unknown option may stand in their place

@@ -90,15 +90,16 @@ def run(arguments: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name with characters that the terminal lacks must not fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = _run(arguments)
+        try:
+            code = _run(arguments)
+        except SystemExit as ended:  # from argparse, for --help or wrong usage
+            code = ended.code if isinstance(ended.code, int) else ExitCode.OK
         try:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
             sys.stdout = None  # or the interpreter complains at exit
         return code
-    except SystemExit as ended:  # from argparse, for --help or wrong usage
-        return ended.code if isinstance(ended.code, int) else ExitCode.OK
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)

@@ -176,7 +176,8 @@ def with_output(started: Started, output: int, folder: Path, *arguments: object)
 def test_a_full_disk_is_no_bug_and_does_not_keep_memory_from_being_saved(folder: Path, started: Started) -> None:
     saved = folder / "saved.npy"
     save = ("apply", "-", "--once", "--runtime", "sim", "--save", f"b={saved}")
-    for line in (("machine", "list"), ("preview", "-", "--machine", "sim-2"), save):
+    helps = ("help",), ("help", "apply"), ("apply", "--help")
+    for line in (*helps, ("machine", "list"), ("preview", "-", "--machine", "sim-2"), save):
         with Path("/dev/full").open("w") as full:
             code, reported = with_output(started, full.fileno(), folder, *line)
 
