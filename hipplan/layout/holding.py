@@ -25,6 +25,7 @@ from hipplan.layout.undo import NOTHING, Undone, free_retired
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
 from hipplan.machines.family import family_of
+from hipplan.plain import shown
 from hipplan.program.backups import WHERE
 from hipplan.program.patterns import required
 from hipplan.program.program import Program
@@ -179,7 +180,8 @@ class Holding:
         try:
             resource = state.resource(name)
         except KeyError:
-            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.program.by_name)}") from None
+            hint = suggest_or_list(name, state.program.by_name)
+            raise KeyError(f"the layout has no '{shown(name)}'; {hint}") from None
         if self.native.closed or self.is_forked or self.in_doubt is not None:
             raise self._refusal(name)
         if resource.asleep:

@@ -24,7 +24,7 @@ from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
 from hipplan.notebooks import InNotebooks
-from hipplan.plain import callback, flag, seconds
+from hipplan.plain import callback, flag, seconds, shown
 from hipplan.program.checks import Check
 from hipplan.program.lookup import object_count, resource_of
 from hipplan.program.patterns import required
@@ -150,7 +150,7 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         self._holding.require_open()
         required(name, "the name of an object")
         if name not in self:
-            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, list(self))}")
+            raise KeyError(f"the layout has no '{shown(name)}'; {suggest_or_list(name, list(self))}")
         callback(on_unmap, "on_unmap")
         callback(on_map, "on_map")
         if on_unmap is None and on_map is None:

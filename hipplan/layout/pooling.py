@@ -12,6 +12,7 @@ from hipplan.layout.mempool import Threads
 from hipplan.layout.pools_asleep import of_all, pool_of
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.usage import Usage, regions_of
+from hipplan.plain import shown
 from hipplan.program.patterns import Names, listed
 from hipplan.program.tags import pools_in, tag_of, tagged
 
@@ -107,7 +108,7 @@ class HasPools:
     def _no_pool(self, name: str) -> KeyError:
         program = self._holding.state.program
         known = ", ".join(sorted({tag_of(program, region) for region in pools_in(program)})) or "none"
-        return KeyError(f"no pool has the tag '{name}'; tags: {known}")
+        return KeyError(f"no pool has the tag '{shown(name)}'; tags: {known}")
 
     def _pool_here(self, name: str, regions: tuple[str, ...]) -> GrowingPool:
         """The pool of a name; of several with its tag, that of PyTorch's current device."""

@@ -10,7 +10,9 @@ from typing import Any
 from hipplan.errors import suggest_or_list
 from hipplan.layout.holding import Holding
 from hipplan.layout.views import Piece
+from hipplan.plain import shown
 from hipplan.program.lookup import tensors_in
+from hipplan.program.patterns import required
 
 Convert = Callable[[Piece], Any]
 """Makes an array or tensor of a Piece."""
@@ -25,15 +27,18 @@ def tensors_of(holding: Holding, name: str, convert: Convert | None) -> dict[str
 
 def _chosen(holding: Holding, name: str) -> dict[str, str]:
     """The key of each chosen tensor -> its name in the layout. Raises KeyError."""
+    required(name, "the name of a region, or a pattern of names of tensors")
     state = holding.state
     tensors = [*tensors_in(state.program)]
     if name in state.program.regions:
         chosen = {tensor.name[len(name) + 1 :]: tensor.name for tensor in tensors if tensor.inside == name}
     else:
         chosen = {tensor.name: tensor.name for tensor in tensors if fnmatchcase(tensor.name, name)}
+    if not chosen and name in state.program.regions:
+        raise KeyError(f"the region '{name}' has no tensors")
     if not chosen:
         hint = suggest_or_list(name, [*state.program.regions])
-        raise KeyError(f"the layout has no tensors '{name}'; {hint}")
+        raise KeyError(f"the layout has no tensors '{shown(name)}'; {hint}")
     return chosen
 
 

@@ -16,7 +16,7 @@ from hipplan.files.dtypes import BY_NAME, BYTE, DType, dtype_of
 from hipplan.kinds.lives import lies
 from hipplan.layout.dlpack import CPU, ViewPlace
 from hipplan.notebooks import InNotebooks
-from hipplan.plain import number
+from hipplan.plain import number, shown
 
 if TYPE_CHECKING:
     from hipplan.program.resources import Resource
@@ -176,7 +176,7 @@ class Piece(_core.Window, InNotebooks):
         self._require_memory()
         if where not in self._places:
             known = ", ".join(self._places)
-            raise BufferError(f"'{self.name}' cannot be viewed from '{where}', only from {known}")
+            raise BufferError(f"'{self.name}' cannot be viewed from '{shown(where)}', only from {known}")
         first = {where: self._places[where]}
         return self._like(self.dtype, self.shape, first | self._places, chosen=True)
 

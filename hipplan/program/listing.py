@@ -299,4 +299,6 @@ def _size(resource: Resource) -> str:
 
 def _sizes(was: Resource, now: Resource) -> str:
     before, after = _size(was), _size(now)
+    if was.size != now.size and now.kind not in ("tensor", "mapping"):
+        before, after = full_size(was.size), full_size(now.size)
     return before if before == after else f"{before} -> {after}"

@@ -112,6 +112,23 @@ def test_a_wrong_flag_changes_nothing(call: Callable[[hipplan.Layout], object], 
         assert layout.asleep == {"asleep": "host"} and not layout.closed
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda layout, name: layout[name],
+        lambda layout, name: layout.tensors(name),
+        lambda layout, name: layout.watch(name, on_map=print),
+        lambda layout, name: layout.trim(name),
+        lambda layout, name: layout["b"].on(name),
+    ],
+)
+def test_a_name_without_end_is_cut(look: Callable[[hipplan.Layout, str], object], sim: Simulator) -> None:
+    with hipplan.apply(plan(buffers={"b": {"kind": "pinned", "size": MIB}}), runtime="sim") as layout:
+        with pytest.raises((KeyError, BufferError)) as caught:
+            look(layout, "x" * 100_000)
+        assert len(str(caught.value)) < 200
+
+
 def test_an_empty_path_is_no_folder() -> None:
     with pytest.raises(hipplan.PlanError, match="the path is empty"):
         hipplan.load("")

@@ -135,6 +135,13 @@ def test_what_is_only_more_is_the_same_difference_by_the_short_way(sim: Simulato
         ] * 2
 
 
+def test_a_small_change_of_a_large_region_is_seen(sim: Simulator) -> None:
+    cache = {"size": "16GiB", "chunk": "2MiB", "reserve": "32GiB"}
+    with hipplan.apply({"hipplan": 1, "regions": {"cache": cache}}, runtime="sim") as layout:
+        assert str(layout.grow("cache", by="4MiB")).endswith("grows, 16GiB -> 16.0GiB (17,184,063,488 bytes)")
+        assert "17,184,063,488 bytes) -> 16.0GiB (17,181,966,336 bytes" in str(layout.shrink("cache", by="2MiB"))
+
+
 @pytest.mark.parametrize("chunks", [3, 64])
 def test_regions_that_change_together_are_the_same_difference_by_the_short_way(chunks: int) -> None:
     cache = {"each": 4, "size": chunks * 2 * MIB, "chunk": "2MiB", "reserve": chunks * 4 * MIB}

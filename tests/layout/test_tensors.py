@@ -50,9 +50,20 @@ def test_a_pattern_chooses_tensors_by_their_whole_names(layout: Layout) -> None:
     assert pieces == {"first.b.weight": 32, "second.b.weight": 8}
 
 
-@pytest.mark.parametrize(("name", "hint"), [("fist", "did you mean 'first'"), ("bare", ""), ("*.bias", "first")])
+@pytest.mark.parametrize(("name", "hint"), [("fist", "did you mean 'first'"), ("*.bias", "first")])
 def test_no_such_tensors(name: str, hint: str, layout: Layout) -> None:
     with pytest.raises(KeyError, match=f"no tensors '{name.replace('*', '[*]')}'.*{hint}"):
+        layout.tensors(name, convert=numpy.asarray)
+
+
+def test_a_region_may_have_no_tensors(layout: Layout) -> None:
+    with pytest.raises(KeyError, match="the region 'bare' has no tensors"):
+        layout.tensors("bare", convert=numpy.asarray)
+
+
+@pytest.mark.parametrize("name", [None, ["first"]])
+def test_tensors_are_named_by_a_text(name: Any, layout: Layout) -> None:
+    with pytest.raises(TypeError, match="expected the name of a region, or a pattern of names of tensors, not"):
         layout.tensors(name, convert=numpy.asarray)
 
 
