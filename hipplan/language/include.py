@@ -142,6 +142,8 @@ class Documents:
         for noun in ("vars", *NOUNS):
             things = data.get(noun)
             if isinstance(things, dict):
+                if noun != "vars":
+                    self.nouns.setdefault(noun, {})  # also without any good name
                 for name, value in things.items():
                     if not isinstance(name, str):
                         summary = f"a key of {noun} is {called(name)}: {shown(name)}"
@@ -149,7 +151,7 @@ class Documents:
                     elif noun == "vars":
                         variables[name] = NamedObject(source, name, value)
                     else:
-                        self._add(noun, self.nouns.setdefault(noun, {}), NamedObject(source, name, value))
+                        self._add(noun, self.nouns[noun], NamedObject(source, name, value))
         return variables
 
     def _add(

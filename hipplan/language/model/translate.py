@@ -291,6 +291,12 @@ class _Problem:
             subject = f"'{self.name}'" if self.path else "the document"
             summary = f"{subject} must be {_TYPES[self.kind]}, not {called(self.given)}"
             return Diagnostic("HP103", summary, where, hint=self._type_hint())
+        if self.kind == "string_unicode":
+            hint = "rename the file" if self.name == "file" else ""
+            return Diagnostic("HP103", f"'{self.name}' must be text in UTF-8", where, hint=hint)
+        if self.kind == "invalid_key":
+            summary = f"a key of the document is {called(self.path[-1])}: {shown(self.path[-1])}"
+            return Diagnostic("HP011", summary, where, hint="keys must be text")
         if self.kind == "string_pattern_mismatch":
             hint = FORMS.get(self.name, "")
             return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
