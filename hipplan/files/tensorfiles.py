@@ -22,7 +22,7 @@ from typing import Any
 from hipplan.errors import Problem, Suggestions, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, by_typestr
-from hipplan.plain import shown, working_folder
+from hipplan.plain import Folder, shown
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
@@ -279,9 +279,9 @@ class FileRows:
 class Files:
     """Open files by path, each once; closed with close()."""
 
-    def __init__(self, descriptors: Mapping[str, int] | None = None, folder: str = "") -> None:
+    def __init__(self, descriptors: Mapping[str, int] | None = None, folder: Folder | None = None) -> None:
         """descriptors: of files that are open already, by path; they are the caller's. folder: in which paths begin."""
-        self._descriptors, self._folder = descriptors or {}, "" if folder == working_folder() else folder
+        self._descriptors, self._folder = descriptors or {}, folder
         self._open: dict[str, TensorFile] = {}
         self._indices: dict[str, dict[str, str]] = {}
         self._suggestions = Suggestions()
@@ -322,7 +322,7 @@ class Files:
         return self._open[path]
 
     def _there(self, path: str) -> str:
-        return str(Path(self._folder, path)) if self._folder else path
+        return path if self._folder is None else self._folder.path_from_here(path)
 
     def _entry(self, wanted: WantedBytes) -> tuple[TensorFile, ArrayInFile]:
         path, name = wanted.file, wanted.tensor

@@ -43,7 +43,7 @@ class Making:
 
     def path(self, file: str) -> str:
         """The path of a file that the plan names."""
-        return self._plan.path_of(file)
+        return self._plan.path_from_here(file)
 
     def numa_node(self, pages: object, device: int) -> int:
         """The NUMA node that a model's numa or numa_node means; -1: the plan does not decide it, or it is unknown."""

@@ -40,7 +40,7 @@ from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path
 from hipplan.language.rank import Rank
 from hipplan.language.resolve import resolve
-from hipplan.plain import shown, working_folder
+from hipplan.plain import Folder, shown, working_folder
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 
@@ -57,8 +57,8 @@ class LoadedPlan:
     _document: Expanded
     rank: Rank = Rank()
     """The rank that the plan was loaded for."""
-    _loaded_in: str = field(default_factory=working_folder, compare=False)
-    """The working folder then."""
+    loaded_in: Folder | None = field(default_factory=working_folder, compare=False)
+    """The working folder then, in which its paths begin."""
 
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
         """Where the value (or the key) at `path` was written."""
@@ -81,13 +81,16 @@ class LoadedPlan:
         """Paths of all files that it uses: the included plans, the files of contents and of buffers."""
         contents = [content.file for content in self.objects.contents.values()]
         contents += [getattr(line.first.spec, "file", None) for line in self.objects.buffers.lines]
-        return self._document.files.union(self.path_of(file) for file in contents if file is not None)
+        return self._document.files.union(self.path_from_here(file) for file in contents if file is not None)
 
     def path_of(self, file: str) -> str:
-        """The path of a file that the plan names: it begins in the plan's folder. It is absolute if this process has
-        changed its working folder since the plan was loaded."""
-        path = PurePath(self.source_name).parent / file
-        return str(path if self._loaded_in == working_folder() else self._loaded_in / path)
+        """The path of a file that the plan names, from where the plan was loaded."""
+        return str(PurePath(self.source_name).parent / file)
+
+    def path_from_here(self, file: str) -> str:
+        """The same path, absolute if this process has changed its working folder since the plan was loaded."""
+        path = self.path_of(file)
+        return path if self.loaded_in is None else self.loaded_in.path_from_here(path)
 
     @cached_property
     def digest(self) -> str:

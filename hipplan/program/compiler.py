@@ -18,7 +18,6 @@ from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.objects import sound
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
-from hipplan.plain import working_folder
 from hipplan.program import (
     contents,
     open_sizes,
@@ -66,7 +65,7 @@ def planned(
     program = Program(
         name=plan.plan.name or printable(plan.source_name),
         source=plan.source_name,
-        working_folder=working_folder(),
+        working_folder=plan.loaded_in,
         digest=digest,
         machine=machine.name,
         devices=devices,

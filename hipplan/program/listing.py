@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
+from typing import TypeAlias
 
 from hipplan.errors import Span
 from hipplan.kinds.lives import lies
+from hipplan.plain import Folder
 from hipplan.program import losses
 from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change
@@ -89,17 +91,32 @@ def _lost(changed_lines: Collection[Line]) -> list[Loss]:
 def note(change: Change) -> str:
     """A note about new contents for memory that keeps its bytes: it is not filled again."""
     before, after, filled = _contents(change.old), _contents(change.new), _filled(change)
-    stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
+    stay = [name for name, given in after.items() if name not in filled and not _is_same(before.get(name), given)]
     if not stay:
         return ""
     more = f" and {len(stay) - 3} more" if len(stay) > 3 else ""
     return f"note: other contents of {', '.join(stay[:3])}{more} are not loaded: their bytes stay unchanged"
 
 
-def _contents(program: Program) -> dict[str, object]:
-    """Name -> its contents in the plan, with paths of files as the plan writes them."""
+_Given: TypeAlias = tuple[object, Folder | None]
+"""Contents in the plan, with paths of files as the plan writes them, and where these begin if they are relative."""
+
+
+def _contents(program: Program) -> dict[str, _Given]:
     folder = PurePath(program.source).parent
-    return {name: what for step in program.contents for name, what in step.given(folder)}
+    contents: dict[str, _Given] = {}
+    for step in program.contents:
+        is_relative = any(not file.startswith("/") for file in step.files_read)
+        begin = program.working_folder if is_relative else None
+        contents |= {name: (what, begin) for name, what in step.given(folder)}
+    return contents
+
+
+def _is_same(before: _Given | None, after: _Given) -> bool:
+    if before is None or before[0] != after[0]:
+        return False
+    folders = before[1], after[1]
+    return None in folders or folders[0] == folders[1]
 
 
 def _filled(change: Change) -> set[str]:

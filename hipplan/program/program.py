@@ -18,6 +18,7 @@ from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
+from hipplan.plain import Folder
 from hipplan.program.backups import Backup
 from hipplan.program.chunk_runs import ChunkRun
 from hipplan.program.content_steps import ContentStep
@@ -60,8 +61,8 @@ class Program(InNotebooks):
     name: str
     source: str
     """The document's name in messages."""
-    working_folder: str = field(default="", compare=False)
-    """That of the process that has made it: in it the paths of files begin. Empty: that of the one that opens them."""
+    working_folder: Folder | None = field(default=None, compare=False)
+    """That in which its plan was loaded: in it the paths of its contents begin. None: in that of who opens them."""
     digest: str
     machine: str
     devices: dict[str, int]

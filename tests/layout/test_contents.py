@@ -354,6 +354,9 @@ def test_what_was_dropped_comes_back_from_the_same_file(
         layout.sleep("b", to="drop")
         layout.wake()
         assert {*layout.read("b").tobytes()} == {*b"1"}
+        more = plan | {"streams": {"other": {}}}
+        assert "note: other contents of b are not loaded" in str(layout.update(more))
+        assert {*layout.read("b").tobytes()} == {*b"1"}
         layout.update({"hipplan": 1}, lose="*")
         layout.update(plan)
         assert {*layout.read("b").tobytes()} == {*b"2"}
@@ -361,6 +364,22 @@ def test_what_was_dropped_comes_back_from_the_same_file(
         layout.sleep("b", to="drop")
         layout.wake()
         assert {*layout.read("b").tobytes()} == {*b"2"}
+        (tmp_path / "below").rename(tmp_path / "renamed")
+        monkeypatch.chdir(tmp_path / "renamed")
+        layout.sleep("b", to="drop")
+        layout.wake()
+        assert {*layout.read("b").tobytes()} == {*b"2"}
+        assert "note" not in str(layout.update(plan | {"streams": {"other": {}}}))
+
+
+def test_a_program_does_not_depend_on_where_it_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data.bin").write_bytes(b"1" * MIB)
+    monkeypatch.chdir(tmp_path)
+    plan = {"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": MIB}}, "contents": {"b": {"file": "data.bin"}}}
+    loaded = hipplan.load(plan)
+    here = hipplan.compile(loaded, "sim-2")
+    monkeypatch.chdir("/")
+    assert hipplan.compile(loaded, "sim-2") == here
 
 
 def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_path: Path) -> None:
