@@ -179,16 +179,17 @@ class Layout(ChangesInPlace, MovesBytes, InNotebooks):
         Raises LeakError, after everything else was released, if an object could not be released.
         """
         try:
-            return self._close(force, wait)
-        except Exception:
-            raise
-        except BaseException:
-            if not self.closed:  # an interrupt came before anything was freed
-                self._close(force, wait)
+            return self._close_once(force, wait)
+        except KeyboardInterrupt:
+            if not self.closed:  # it came before anything was freed; a second one ends what is waited for
+                try:
+                    self._close_once(force, wait)
+                except Exception as error:
+                    log.error("%s", error)
             raise
 
-    def _close(self, force: bool, wait: float = 0.0) -> Undone:
-        """As close(), but an interrupt may end it before anything is freed."""
+    def _close_once(self, force: bool, wait: float = 0.0) -> Undone:
+        """close() for who answers interrupts: one may end it before anything is freed."""
         holding, force, wait = self._holding, flag(force, "force"), seconds(wait, "wait", zero=True)
         if holding.is_forked:  # before the lock, which a thread of the parent may hold
             return NOTHING

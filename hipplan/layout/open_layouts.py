@@ -19,7 +19,7 @@ class Open(Protocol):
 
     @property
     def closed(self) -> bool: ...
-    def _close(self, force: bool, wait: float = 0.0) -> object: ...
+    def _close_once(self, force: bool, wait: float = 0.0) -> object: ...
 
 
 _open: weakref.WeakSet[Open] = weakref.WeakSet()
@@ -40,7 +40,7 @@ def _close(layout: Open) -> None:
     for a busy device."""
     while True:
         try:
-            layout._close(force=True)  # not close(), which itself goes on once after an interrupt
+            layout._close_once(force=True)
             return
         except Exception as error:
             log.error("%s", error)

@@ -118,6 +118,28 @@ def test_an_interrupt_at_any_instruction_of_a_close_is_raised_when_all_is_freed(
     assert _core.take_leaks() == []
 
 
+def test_an_interrupt_in_a_close_is_raised_also_if_the_layout_is_in_use(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+
+    def on_unmap(name: str) -> None:
+        calls.append(name)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    layout = run(program_of(ONE), sim.runtime)
+    layout.watch("hot", on_unmap=on_unmap)
+    view = memoryview(layout["staging"])
+    with pytest.raises(KeyboardInterrupt):
+        layout.close()
+    assert calls == ["hot", "hot"] and not layout.closed
+    assert "HP409" in caplog.text
+    del view
+    layout.close()
+    assert sim.alive() == set()
+
+
 class Stop(Exception):
     """Raised between two steps."""
 
