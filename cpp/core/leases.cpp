@@ -18,7 +18,8 @@ lease lease_book::take(std::string name, std::uintptr_t address, std::size_t siz
                        bool by_cpu) {
   // Before the lock, which a thread that a forked child does not have may hold.
   if (this_process() != process_)
-    throw lease_refused("'" + name + "' belongs to a layout of the parent process: a forked child cannot use it");
+    throw lease_refused("'" + name +
+                        "' belongs to a layout of the parent process: a forked child cannot use it");
   const std::lock_guard lock(mutex_);
   const auto is_freed = [&](const bar_on& bar) { return !bar.settled && bar.overlaps(address, size_bytes); };
   if (std::ranges::any_of(barred_, is_freed))
@@ -27,8 +28,9 @@ lease lease_book::take(std::string name, std::uintptr_t address, std::size_t siz
     return bar.settled && age <= bar.against && bar.overlaps(address, size_bytes);
   };
   if (std::ranges::any_of(barred_, was_freed))
-    throw lease_refused("memory of '" + name + "' was freed since this was taken from the layout: take layout['" +
-                        name + "'] again");
+    throw lease_refused("memory of '" + name +
+                        "' was freed since this was taken from the layout: take layout['" + name +
+                        "'] again");
   out_.push_back({std::move(name), address, size_bytes, by_cpu});
   return {shared_from_this(), std::prev(out_.end())};
 }

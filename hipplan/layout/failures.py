@@ -19,6 +19,7 @@ _HINTS = {
     "hipErrorNoDevice": "no device is visible: check the visibility variables, and the permissions of /dev/kfd",
     "hipErrorNotInitialized": "the runtime did not start: check `hipplan machine` and the kernel's log",
     "hipErrorContextAlreadyInUse": "another process has exclusive use of the device: wait, or choose another",
+    "hipErrorHostMemoryAlreadyRegistered": "register memory once, and view parts of it",
     "hipErrorInvalidDevice": "check `hipplan machine` and the visibility variables",
 }
 """Error of a driver call -> what to do about it."""

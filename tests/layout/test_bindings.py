@@ -128,6 +128,32 @@ def test_memory_is_registered_by_one_layout(sim: Simulator) -> None:
         assert first.drift() == []
 
 
+def test_memory_is_registered_once_whatever_its_layouts_do(sim: Simulator) -> None:
+    """Before one has it all, and after one was closed while views of it live."""
+    memory = bytearray(4096)
+    refused: list[str] = []
+
+    def another(number: int, step: Any) -> None:
+        if step.name == "last":
+            with pytest.raises(ApplyError, match="hipHostRegister.*hipErrorHostMemoryAlreadyRegistered") as caught:
+                hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory})
+            refused.append(caught.value.step)
+
+    both = BASE | {"buffers": REGISTERED["buffers"] | {"last": {"kind": "pinned", "size": 4096}}}
+    first = hipplan.apply(both, runtime="sim", bind={"memory": memory}, on_step=another)
+    assert refused == ["mine"]
+    assert first.drift() == []
+    view = memoryview(first["mine"])
+    first.close(force=True)
+    with pytest.raises(ApplyError, match="AlreadyRegistered"):
+        hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory})
+    del view
+    with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory}) as layout:
+        assert layout.drift() == []
+    memory.append(1)
+    assert sim.alive() == set()
+
+
 def test_each_refusal_says_how_long_the_memory_is_registered(sim: Simulator) -> None:
     """Also of the second buffer that is recreated."""
     one: dict[str, Any] = {"kind": "registered", "bind": "one"}

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/buffer.hpp"
+#include "core/registered_range.hpp"
 #include "core/scoped_device.hpp"
 #include "core/words.hpp"
 
@@ -16,7 +17,8 @@ class registered_buffer : public buffer {
   /// Empty. memory: what is registered; released when it is unregistered, never if that fails.
   registered_buffer(hip::runtime& runtime, plan_name name, std::shared_ptr<host_memory> memory)
       : buffer(runtime, std::move(name), memory->size_bytes()), memory_(std::move(memory)) {}
-  /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
+  /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory; hipErrorHostMemoryAlreadyRegistered also
+  /// where the runtime would register it twice.
   void make(device_id device, unsigned int flags);
   registered_buffer(registered_buffer&&) noexcept = default;
   ~registered_buffer() { destroy(*this); }
@@ -25,23 +27,28 @@ class registered_buffer : public buffer {
 
  private:
   std::shared_ptr<host_memory> memory_;
+  registered_range range_;
 };
 
 inline void registered_buffer::make(device_id device, unsigned int flags) {
   const scoped_device current(runtime(), device);
   void* const pointer = reinterpret_cast<void*>(memory_->address());
-  const auto result = runtime().hipHostRegister(pointer, size_bytes(), flags);
+  registered_range range(memory_->address(), size_bytes());
+  const auto result = range ? runtime().hipHostRegister(pointer, size_bytes(), flags)
+                            : hip::hipErrorHostMemoryAlreadyRegistered;
   runtime().check(result, "hipHostRegister", [&] {
     return std::pair(described_buffer("registered", name(), size_bytes()),
                      "ptr=" + hexadecimal(memory_->address()) + ", " + sized(size_bytes(), device) +
                          ", flags=" + hexadecimal(flags));
   });
   fill(pointer);
+  range_ = std::move(range);
 }
 
 inline void registered_buffer::release() {
   const auto result = release_once([&] { return runtime().hipHostUnregister(pointer()); });
   if (result != hip::hipSuccess) memory_->stay();
+  range_ = {};  // also of memory that stays registered: nothing of this process relies on that any more
   check_release(result, "hipHostUnregister",
                 [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
