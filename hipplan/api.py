@@ -17,6 +17,7 @@ from hipplan.layout.prepare import with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.machines.machine import Machine
+from hipplan.plain import callback, flag
 
 if TYPE_CHECKING:
     from hipplan.ranks.agreement import LayoutRanks
@@ -65,6 +66,9 @@ def apply(
     RecordError (the record cannot be written). With a group also GroupError (another rank failed or did not answer;
     rolled back) and GroupInDoubt (the decision of the group cannot be read).
     """
+    verify, answer = flag(verify, "verify"), flag(answer, "answer")
+    callback(on_step, "on_step")
+    callback(on_bytes, "on_bytes")
     ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
         known = loaded(plan, vars, None if agreement is None else agreement.rank)

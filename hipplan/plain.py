@@ -45,7 +45,7 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
 
 def flag(value: Any, what: str) -> bool:
     """True or False, NumPy's too, or 1 or 0. Raises TypeError."""
-    if isinstance(value, (int, float)) or type(value).__name__ in ("bool", "bool_"):
+    if (isinstance(value, int) or type(value).__name__ in ("bool", "bool_")) and value in (0, 1):
         return bool(value)
     raise TypeError(f"{what} must be True or False, not {type(value).__name__}")
 

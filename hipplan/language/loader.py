@@ -40,7 +40,7 @@ from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path
 from hipplan.language.rank import Rank
 from hipplan.language.resolve import resolve
-from hipplan.plain import Folder, shown, working_folder
+from hipplan.plain import Folder, flag, shown, working_folder
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 
@@ -150,7 +150,7 @@ def examine(
         raise TypeError(f"rank must be a hipplan.Rank, such as Rank(rank=3, ranks=8), not {type(rank).__name__}")
     if vars is not None and not isinstance(vars, Mapping):
         raise TypeError(f"vars must be a mapping of names to values, not {type(vars).__name__}")
-    given = vars or {}
+    given, include_anywhere = vars or {}, flag(include_anywhere, "include_anywhere")
     set_outside = {**(ambient or {}), **given}
     try:
         with no_garbage_collection():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hipplan.plain import number
+
 FIRST_OF_NODE = "first_of_node"
 RANKS_MAX = 65536
 """How many ranks a group may have."""
@@ -23,10 +25,14 @@ class Rank:
     def __post_init__(self) -> None:
         """Raises TypeError, ValueError."""
         for name in VARIABLES:
-            if type(getattr(self, name)) is not int:
-                raise TypeError(f"{name} must be an integer, not {type(getattr(self, name)).__name__}")
-        if not 0 <= self.rank < self.ranks or self.local_rank < 0 or self.node < 0:
-            raise ValueError(f"there is no rank {self.rank} of {self.ranks}: ranks and nodes are counted from 0")
+            given = getattr(self, name)
+            if type(number(given)) is not int:
+                raise TypeError(f"{name} must be an integer, not {type(given).__name__}")
+            if not 0 <= given < (self.ranks + (name == "ranks")):
+                counted = "rank, local_rank and node are counted from 0, and less than ranks"
+                raise ValueError(f"{name} cannot be {given} where ranks is {self.ranks}: {counted}")
+        if self.ranks < 1:
+            raise ValueError(f"ranks is at least 1, not {self.ranks}")
 
     @property
     def variables(self) -> dict[str, int]:

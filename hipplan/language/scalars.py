@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import re
 from collections.abc import Mapping
@@ -76,5 +77,7 @@ def _like_scalar(value: Any, default: Any) -> Any:
         return int(value)
     value = number(value)
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    return str(value) if isinstance(value, float) else value
+        return os.fspath(value)
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's, too
+        return bool(value)
+    return str(value) if isinstance(value, numbers.Number) and not isinstance(value, int) else value

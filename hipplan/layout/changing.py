@@ -61,6 +61,8 @@ class ChangesInPlace(HasPools, InGroup):
         """
         from hipplan.layout.wanted import WantedPlan
 
+        callback(on_step, "on_step")
+        verify = flag(verify, "verify")
         wanted = WantedPlan(plan, vars, listed(lose), bind)
         options = Options(bind=bind, on_step=on_step, verify=verify, lose=wanted.lose)
         return carry_out(self._holding, Update(wanted), options)
@@ -145,8 +147,8 @@ class ChangesInPlace(HasPools, InGroup):
         written (HP413) or is not this user's alone (HP416), or it failed and was rolled back; LayoutInUse (HP409) while
         views exist; MachineError (HP303, HP309); LeakError: it is asleep, but an object could not be released.
         """
-        callback(on_unmap, "on_unmap")
-        callback(on_map, "on_map")
+        for name, given in (("on_unmap", on_unmap), ("on_map", on_map), ("on_bytes", on_bytes)):
+            callback(given, name)
         return sleeping.sleep(
             self._holding, self._torch_pools.values(), names, to=to, unchanged=unchanged,
             checksum=None if checksum is None else flag(checksum, "checksum"), force=flag(force, "force"),
@@ -164,6 +166,7 @@ class ChangesInPlace(HasPools, InGroup):
         the caller: what fails there is logged by the next change, or raised by close().
         """
         retain = flag(retain, "retain")
+        callback(on_bytes, "on_bytes")
         try:
             return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
         finally:

@@ -9,7 +9,7 @@ pools for PyTorch whose regions go; sleeping.py stops those that sleep or wake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -159,9 +159,8 @@ def _updated(wanted: Update, state: State, group: AgreementOrNone) -> Difference
 
 
 def _grown(wanted: Grow, state: State, group: AgreementOrNone) -> Difference:
-    program, kinds = state.program, RANGES if wanted.free is None else ("region",)
-    regions, reservations = _ranges(program, wanted.name, kinds)
-    program = resize.grown(program, regions, by=wanted.by, to=wanted.to, free=wanted.free)
+    regions, reservations = _ranges(state.program, wanted.name)
+    program = resize.grown(state.program, regions, by=wanted.by, to=wanted.to, free=wanted.free)
     for name in reservations:
         addresses, step = _addresses(state, name), growth_step(state.lowered, name)
         program = extend.grown(program, name, addresses, by=wanted.by, to=wanted.to, step=step)
@@ -169,18 +168,18 @@ def _grown(wanted: Grow, state: State, group: AgreementOrNone) -> Difference:
 
 
 def _shrunk(wanted: Shrink, state: State, group: AgreementOrNone) -> Difference:
-    regions, reservations = _ranges(state.program, wanted.name, RANGES)
+    regions, reservations = _ranges(state.program, wanted.name)
     program = resize.shrunk(state.program, regions, by=wanted.by, to=wanted.to)
     for name in reservations:
         program = extend.shrunk(program, name, _addresses(state, name), by=wanted.by, to=wanted.to)
     return _with_others(state, program, group)
 
 
-def _ranges(program: Program, pattern: str, kinds: Collection[str]) -> tuple[list[str], list[str]]:
+def _ranges(program: Program, pattern: str) -> tuple[list[str], list[str]]:
     """(regions, reservations) that a name or a pattern means. Raises ApplyError (HP420, HP441)."""
-    meant = {name: require(program, name, *kinds) for name in patterns.chosen(program, [pattern], *kinds)}
-    regions = [name for name, kind in meant.items() if kind == "region"]
-    return regions, [name for name in meant if meant[name] != "region"]
+    kinds = {name: require(program, name, *RANGES) for name in patterns.chosen(program, [pattern], *RANGES)}
+    regions = [name for name, kind in kinds.items() if kind == "region"]
+    return regions, [name for name, kind in kinds.items() if kind != "region"]
 
 
 def _addresses(state: State, name: str) -> extend.LiveRange:

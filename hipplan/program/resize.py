@@ -39,8 +39,11 @@ def grown(
 
     Raises ApplyError (HP420): no room.
     """
-    left = {**(free or {})}
-    return _with_chunks(program, [_longer(program, name, by, to, left) for name in names])
+    left, given = {**(free or {})}, [*names]
+    # Those that cannot go on on the host come first.
+    in_turn = sorted(given, key=lambda name: program.regions[name].region.spec.overflow is not None)
+    made = {name: _longer(program, name, by, to, left) for name in in_turn}
+    return _with_chunks(program, [made[name] for name in given])
 
 
 def _longer(program: Program, name: str, by: Size | None, to: Size | None, free: dict[str, int]) -> PlacedRegion:
@@ -73,12 +76,10 @@ def _longer(program: Program, name: str, by: Size | None, to: Size | None, free:
 def _overflowing(region: PlacedRegion, count: int, free: dict[str, int]) -> dict[int, str]:
     """The new chunks that their devices have no room for -> host. free: as of _longer()."""
     out: dict[int, str] = {}
-    if region.region.spec.overflow is None:
-        return out
     for number in range(len(region.chunks), count):
         device, size = region.chunk_at(number)
         free[device] = free.get(device, 0) - size
-        if free[device] < 0:
+        if free[device] < 0 and region.region.spec.overflow is not None:
             free[device] += size
             out[number] = region.region.spec.overflow
     return out

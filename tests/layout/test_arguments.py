@@ -84,7 +84,8 @@ def test_a_rank_is_one(given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [({"rank": 5, "ranks": 2}, ValueError), ({"rank": -1}, ValueError), ({"ranks": 0}, ValueError),
-     ({"rank": "0"}, TypeError), ({"node": True}, TypeError), ({"local_rank": -1}, ValueError)],
+     ({"rank": "0"}, TypeError), ({"node": True}, TypeError), ({"local_rank": -1}, ValueError),
+     ({"ranks": 2, "local_rank": 7}, ValueError)],
 )  # fmt: skip
 def test_a_rank_is_one_of_its_group(given: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
@@ -101,6 +102,15 @@ def test_a_rank_is_one_of_its_group(given: Any, error: type[Exception]) -> None:
         (lambda layout: layout.remap("kv", retain=None), "retain must be True or False, not NoneType"),
         (lambda layout: layout.remap("kv", keep_bytes="no"), "keep_bytes must be True or False"),
         (lambda layout: layout.close(force="yes"), "force must be True or False"),
+        (lambda layout: layout.close(force=float("nan")), "force must be True or False, not float"),
+        (lambda layout: layout.wake(retain=2), "retain must be True or False, not int"),
+        (lambda layout: layout.wake(on_bytes=3), "on_bytes must be a function"),
+        (lambda layout: layout.sleep("kv", on_bytes=3), "on_bytes must be a function"),
+        (lambda layout: layout.update(plan(), lose="*", on_step=3), "on_step must be a function"),
+        (lambda layout: layout.update(plan(), lose="*", verify="x"), "verify must be True or False"),
+        (lambda layout: hipplan.apply(plan(), runtime="sim", answer="x"), "answer must be True or False"),
+        (lambda layout: hipplan.apply(plan(), runtime="sim", on_bytes=3), "on_bytes must be a function"),
+        (lambda layout: hipplan.load(plan(), include_anywhere="no"), "include_anywhere must be True or False"),
     ],
 )
 def test_a_wrong_flag_changes_nothing(call: Callable[[hipplan.Layout], object], says: str, sim: Simulator) -> None:

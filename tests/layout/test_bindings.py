@@ -135,7 +135,7 @@ def test_memory_is_registered_once_whatever_its_layouts_do(sim: Simulator) -> No
 
     def another(number: int, step: Any) -> None:
         if step.name == "last":
-            with pytest.raises(ApplyError, match="hipHostRegister.*hipErrorHostMemoryAlreadyRegistered") as caught:
+            with pytest.raises(ApplyError, match=r"hipHostRegister.*AlreadyRegistered") as caught:
                 hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory})
             refused.append(caught.value.step)
 

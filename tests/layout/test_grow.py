@@ -162,6 +162,29 @@ def test_regions_that_overflow_share_what_is_free(sim: Simulator) -> None:
     assert devices == [["gpu.0"] * 3, ["gpu.0", "gpu.0", "host"], ["gpu.0", "host", "host"]]
 
 
+def test_regions_that_stay_on_their_device_come_first(sim: Simulator) -> None:
+    cache = {"size": "2MiB", "chunk": "2MiB", "reserve": "16MiB"}
+    regions = {"kv.a": cache | {"overflow": "host"}, "kv.b": cache}
+    old = hipplan.compile({"hipplan": 1, "regions": regions}, "sim-2")
+    new = resize.grown(old, ["kv.a", "kv.b"], by="4MiB", free={"gpu.0": 6 * MIB})
+    devices = [[device for device, _ in region.chunks] for region in new.regions.values()]
+    assert devices == [["gpu.0", "gpu.0", "host"], ["gpu.0"] * 3]
+    assert [step.name for step in new.steps[len(old.steps) :: 3]] == ["kv.a#1", "kv.a#2", "kv.b#1", "kv.b#2"]
+
+
+def test_reservations_grow_with_regions_that_overflow(sim: Simulator) -> None:
+    plan = {
+        "hipplan": 1,
+        "allocations": {"m": {"size": "2MiB"}},
+        "reservations": {"kv.r": {"size": "8MiB", "mappings": [{"allocation": "m"}]}},
+        "regions": {"kv.a": {"size": "2MiB", "chunk": "2MiB", "reserve": "16MiB", "overflow": "host"}},
+    }
+    with hipplan.apply(plan, runtime="sim") as layout:
+        changed = str(layout.grow("kv.*", by="2MiB"))
+        assert "region kv.a: grows, 2MiB -> 4MiB" in changed
+        assert "reservation kv.r: grows, mapped 2MiB -> 4MiB" in changed
+
+
 def test_an_interleaved_region_goes_on_with_the_next_device(sim: Simulator) -> None:
     text = """
 hipplan: 1

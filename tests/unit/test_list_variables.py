@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ def test_paths_and_fractions_become_text() -> None:
     text = "hipplan: 1\nvars: {a: x}\n"
     given = [load(io.StringIO(text), {"a": value}).plan.vars["a"] for value in (Path("b/c"), 1.5, numpy.int64(3), True)]
     assert given == ["b/c", "1.5", 3, True]
+    given = [
+        load(io.StringIO(text), {"a": value}).plan.vars["a"]
+        for value in (numpy.True_, Decimal("1.50"), numpy.float32(2.5))
+    ]
+    assert given == [True, "1.50", "2.5"]
 
 
 def test_what_is_given_has_the_types_of_the_default() -> None:
