@@ -393,8 +393,8 @@ class Holder:
         self._generations.close()
         self._selector.close()
         self._log.write(f"ended with code {int(code)}")
-        is_as_asked = code == ExitCode.OK or (code != ExitCode.BUG and self._down_clients)  # `down` during the fill
-        self._name.close(keep_log=not is_as_asked and not self._log.is_awaited)
+        is_ended_by_down = bool(self._down_clients) and code == ExitCode.TERMINATED  # during the fill
+        self._name.close(keep_log=code != ExitCode.OK and not is_ended_by_down and not self._log.is_awaited)
         self._clients.close(
             self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached}, _CLOSE_S
         )

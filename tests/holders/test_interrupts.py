@@ -142,6 +142,18 @@ def test_down_during_a_fill_that_nobody_waits_for_leaves_nothing(folder: Path, p
     assert [*names.known()] == []
 
 
+def test_a_leak_in_a_down_during_a_fill_stays_in_the_log(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    faults = f"{pause.rule}; hipMemUnmap@1=hipErrorUnknown"
+    assert command("up", str(plan), "--name", "w", "--no-wait", "--quiet", faults=faults).wait() == 0
+    with pause.under_way():
+        down = command("down", "w", "--quiet")
+        until(lambda: state() == "ending")
+    down.wait()
+    ((name, log, _),) = names.known()
+    assert name == "w" and "HP403" in Path(log).read_text()
+
+
 def test_the_fill_continues_after_the_waiting_up_is_killed(
     folder: Path, plan: Path, tmp_path: Path, sim: Simulator
 ) -> None:
