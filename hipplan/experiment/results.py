@@ -24,6 +24,8 @@ ResultLine = dict[str, Any]
 OK, FAILED = "ok", "failed"
 LINE_MAX = 16 << 20
 """Bytes of a line that is read."""
+_BEGIN = strict_json.dumps({"event": "repetition"}).encode()[:-1]
+"""How each line begins."""
 _FIELDS = {
     "experiment": dict,
     "cell": dict,
@@ -112,9 +114,11 @@ def read(path: str) -> list[ResultLine]:
                     line = _line(text, number, path)
                     key = str(line["experiment"].get("digest")), cell_of(line).key, line["repetition"]
                     if (first := known.setdefault(key, number)) != number:
-                        why = f"is the same repetition of the same cell as line {first}"
-                        raise _bad_line(number, why, path)
+                        why = f"lines {first} and {number} are the same repetition of the same cell"
+                        raise not_results(why, path, f"remove line {first} or line {number}, or name another file")
                     lines.append(line)
+                elif text[: len(_BEGIN)] != _BEGIN[: len(text)]:  # else torn by a process that was killed
+                    raise _bad_line(number, "is not a repetition", path)
     except (OSError, ValueError) as error:
         raise PlanError(Diagnostic("HP001", f"cannot read {path}: {reason_of(error)}")) from None
     return lines
@@ -160,7 +164,8 @@ def cell_of(line: ResultLine) -> Cell:
 
 
 def _bad_line(number: int, why: str, path: str) -> PlanError:
-    return not_results(f"line {number} {why}", path, f"remove line {number}, or name another file")
+    remove = f"remove line {number}" if number > 1 else "remove line 1 if others are results"
+    return not_results(f"line {number} {why}", path, f"{remove}, or name another file")
 
 
 def not_results(why: str, path: str, hint: str = "`hipplan experiment run FILE` writes results") -> PlanError:
