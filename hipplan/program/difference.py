@@ -46,7 +46,7 @@ class Difference(Change, InNotebooks):
         changed_lines = self.lines()
         shown = [*map(str, changed_lines[:_SHOWN_MAX])] or ["no changes"]
         more = len(changed_lines) - _SHOWN_MAX
-        counted = [f"and {more} more: {summary(changed_lines)}"] if more > 0 else []
+        counted = [f"and {more} more; in all {summary(changed_lines)}"] if more > 0 else []
         return "\n".join(filter(None, [*shown, *counted, note(self)]))
 
     def lines(self) -> list[Line]:

@@ -251,7 +251,7 @@ def test_what_a_change_prints_has_a_limit(sim: Simulator) -> None:
     *first, last = str(change).split("\n")
     assert first == [*map(str, change.lines()[:60])]
     assert first[:2] == ["+ device new: 64KiB", "- device b0: 64KiB; loses its bytes"]
-    assert last == "and 141 more: 1 to make, 200 to free; 12.5MiB of bytes lost"
+    assert last == "and 141 more; in all 1 to make, 200 to free; 12.5MiB of bytes lost"
     assert change.lines()[1].loss is not None and change.lines()[0].loss is None
 
 
