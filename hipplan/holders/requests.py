@@ -152,6 +152,8 @@ def _change(name: str, request: Message, streams: Sequence[int], timeout_s: floa
 
     Returns (0, the new status), or (exit code of the filler, its failure). Raises HeldError.
     """
+    # First: a stopped holder would keep the streams in its socket, and who reads them would wait for their end.
+    status(name, timeout_s)
     connection = names.connect(name)
     try:
         reply = send_request(connection, name, request, timeout_s, streams).message

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +67,24 @@ def test_a_request_to_a_stopped_holder_ends_and_is_not_begun_later(
     assert (now["state"], [generation["generation"] for generation in now["generations"]]) == (before, [1])
     if name == "down":  # the others need an acknowledgement, which the holder cannot send
         assert "(down) is not begun" in Path(status["log"]).read_text()
+
+
+@pytest.mark.parametrize("verb", ["sleep", "wake", "replace"])
+def test_a_stopped_holder_keeps_nobody_s_streams(held: Held, plan: Path, verb: str) -> None:
+    """Who reads the output of a command waits until all have closed it."""
+    status = held()
+    reading, writing = os.pipe()
+    with stopped(status["pid"]), os.fdopen(reading) as output:
+        asked: dict[str, Callable[..., Any]] = {
+            "sleep": partial(requests.sleep, keep="host", wait_s=None, options=()),
+            "wake": partial(requests.wake, options=()),
+            "replace": lambda name, **given: requests.replace(name, [str(plan)], lose=(), **given),
+        }
+        with pytest.raises(HeldError, match="HP455"):
+            asked[verb]("w", streams=(0, writing, writing), timeout_s=0.1)
+        os.close(writing)
+        assert select.select([output], [], [], 0)[0] == [output]
+        assert output.read() == ""
 
 
 def test_a_task_whose_client_gives_up_while_the_holder_is_stopped_changes_nothing(
