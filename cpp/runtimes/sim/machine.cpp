@@ -41,14 +41,19 @@ bool machine::has_xnack() const {
 }
 
 std::uint64_t machine::free_bytes(int device) const {
+  return free_beside(device, [](const memory_file& file) { return file.is_shared(); });
+}
+
+template <class Counts>
+std::uint64_t machine::free_beside(int device, const Counts& counts) const {
   const bool on_host = device == host_device;
   const auto& state = on_host ? host : devices[static_cast<std::size_t>(device)];
   auto left = on_host ? profile.host_memory_bytes : shape(device).memory_bytes;
   const auto take = [&](std::uint64_t bytes) { left -= std::min(left, bytes); };
   take(state.used_bytes);
   take(state.in_use_bytes);  // by other processes: may be more than there is
-  for (const auto* memory : exported_memory()) {
-    if (memory->device == device) take(memory->charged_bytes);
+  for (const auto& memory : exported_) {
+    if (memory->device == device && counts(*memory->memory.file())) take(memory->charged_bytes);
   }
   return left;
 }
@@ -62,8 +67,11 @@ bool machine::empty() const {
 charge::~charge() { machine_->credit(device_, bytes_); }
 
 charge machine::charged(int device, std::uint64_t bytes) {
-  forget_unshared_memory();
-  if (bytes > free_bytes(device)) throw std::bad_alloc();
+  // Whether exported memory is still shared asks the kernel for each: only where it decides.
+  if (bytes > free_beside(device, [](const memory_file&) { return true; })) {
+    forget_unshared_memory();
+    if (bytes > free_bytes(device)) throw std::bad_alloc();
+  }
   at(device).used_bytes += bytes;
   return {*this, device, bytes};
 }
@@ -105,6 +113,7 @@ void machine::forget_unshared_memory() {
     by_identity_.erase(memory->identity);
     return true;
   });
+  still_exported_ = exported_.size();
 }
 
 std::uint64_t machine::add_allocation(std::shared_ptr<physical> memory, const allocation_properties& p) {
@@ -156,7 +165,8 @@ void machine::drop_if_unused(std::uint64_t id) {
 
 void machine::drop_memory(std::shared_ptr<physical> memory) {
   if (memory.use_count() > 1) return;  // imported in this process as well, or kept by a reservation
-  forget_unshared_memory();
+  if (exported_.size() >= 2 * still_exported_ + 16)
+    forget_unshared_memory();  // not each time: that is the square
   credit(memory->device, memory->charged_bytes);
   const bool leaves =
       memory->identity != 0 && memory->charged_bytes > 0 && memory->memory.file()->is_shared();

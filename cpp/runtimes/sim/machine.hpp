@@ -236,6 +236,9 @@ class machine {
   /// Credits the memory, if this was the last reference to it.
   void drop_memory(std::shared_ptr<physical> memory);
   void forget_unshared_memory();
+  /// What is free, where exported memory takes some that counts.
+  template <class Counts>
+  [[nodiscard]] std::uint64_t free_beside(int device, const Counts& counts) const;
   /// Frees exported memory, or keeps it while a descriptor of it is open.
   void drop_exported_block(block& gone);
 
@@ -245,6 +248,7 @@ class machine {
   std::set<std::uintptr_t> registered_;              // blocks of that kind
   std::uint64_t longest_registered_bytes_ = 0;       // the longest ever registered
   std::vector<std::shared_ptr<physical>> exported_;  // not in used_bytes: nothing reports when it is freed
+  std::size_t still_exported_ = 0;                   // of them, when it was last asked
 };
 
 }  // namespace hipsim
