@@ -78,6 +78,8 @@ def _require_own(holding: Holding, verb: Verb) -> None:
     if holding.holder is not None and not verb.if_attached:
         why = f"the memory is of the holder '{holding.holder.name}', and others may map it too"
         hint = f"hipplan replace {holding.holder.name} PLAN, then attach again"
+        if verb.call in ("sleep", "wake"):
+            hint = f"close all layouts that are attached, then hipplan {verb.call} {holding.holder.name}"
         raise refuse(f"{verb.call}() is for layouts that this process has applied", why=why, hint=hint)
 
 

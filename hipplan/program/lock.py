@@ -77,8 +77,8 @@ class Lock(PlanModel):
     machine: LockedMachine
     sizes: dict[str, Whole]
     """Bytes that each object takes, padding included; kv#0..99 stands for a hundred (families.py)."""
-    addresses: dict[str, Whole]
-    """Where each reservation is."""
+    addresses: dict[str, Annotated[int, Field(ge=1, lt=2**64)]]
+    """Where each reservation is. 0 would be no address, but any."""
 
 
 def lock(program: Program, base: int | None = None) -> Lock:

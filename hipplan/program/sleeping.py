@@ -28,6 +28,7 @@ from hipplan.program.backups import DROP, FILE, HOST, MAPPED, WHERE, Backup, is_
 from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
 from hipplan.program.content_steps import MemoryPart, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
+from hipplan.program.facts import makers_of
 from hipplan.program.groups import (
     MemoryGroup,
     Units,
@@ -83,8 +84,13 @@ def falls_asleep(
     was, now = kept.entries, Backups.of(new.backups).entries
     known = {first for first in same & memory.keys() if is_same_copy(was.get(first), now[first])}
     if absent := sorted(same & memory.keys() - known):
-        what = f"no copy of '{plan_name_of(program, absent[0])}' was kept"
-        raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
+        name = plan_name_of(program, absent[0])
+        if absent[0] in was:
+            why = "it is in another place, or in one file with other memory"
+            hint = "let the same memory sleep to the same place as then, or leave unchanged= out"
+            raise refuse(f"the copy of '{name}' that was kept cannot be used", why=why, hint=hint)
+        why, hint = "unchanged= needs a copy from an earlier sleep", "wake(..., retain=True) keeps one"
+        raise refuse(f"no copy of '{name}' was kept", why=why, hint=hint)
     if to == FILE and known != memory.keys():
         known = set()  # the file is written as a whole
     known_sums = {first for first in known if first_backup(was[first]).checked}
@@ -265,8 +271,9 @@ def _in_file(
     end = 0
     file_size = sum(part.size for parts in moved.values() for part in parts)
     others = [name for name, backup in kept.firsts.items() if backup.place == file and name not in moved]
+    asleep = makers_of(program.sleeping) if others else {}
     for name in others:
-        if name not in program.makers:
+        if name in asleep:
             other = plan_name_of(program, name)
             raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
     in_file: dict[str, Entry] = {}

@@ -57,6 +57,15 @@ def test_a_lock_is_the_same_every_time_and_reads_back(plan: Path, tmp_path: Path
     assert Locked(tmp_path / "lock").lock == lock(compiled(plan))
 
 
+def test_an_address_is_not_0(locked: Path) -> None:
+    """The driver would choose one."""
+    text = locked.read_text()
+    locked.write_text(text.replace("own: 0x690000000000", "own: 0x0"))
+    assert locked.read_text() != text
+    with pytest.raises(PlanError, match="'own' must be at least 1"):
+        Locked(locked)
+
+
 def test_a_lock_is_for_people_too(locked: Path) -> None:
     text = locked.read_text()
 

@@ -196,6 +196,26 @@ def restore(layout: Layout, file: Path) -> None:
     subprocess.run(line, shell=True, check=True)
 
 
+def test_a_kept_file_of_memory_that_is_gone_is_written_over(layout: Layout, sim: Simulator, file: Path) -> None:
+    layout.sleep("cache", to=file)
+    layout.wake(retain=True)
+    layout.shrink("cache", by="64KiB")
+    layout.sleep("cache", to=file)
+    assert file.stat().st_size == 64 << 10
+    layout.wake()
+    require_bytes(layout, sim, "cache")
+
+
+def test_a_copy_in_another_place_is_not_called_absent(layout: Layout, file: Path) -> None:
+    layout.sleep(["weights", "cache"], to=file)
+    layout.wake(retain=True)
+    says = r"the copy of 'cache' that was kept cannot be used\n.*in another place, or in one file with other memory"
+    for place in (file, file.with_name("other.bin"), "host"):
+        with pytest.raises(ApplyError, match=says):
+            layout.sleep("cache", to=place, unchanged="cache")
+    assert layout.asleep == {}
+
+
 def test_a_file_that_lost_its_rights_gets_them_back(layout: Layout, sim: Simulator, file: Path) -> None:
     layout.sleep("weights", to=file)
     file.chmod(0o640)
