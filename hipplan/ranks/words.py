@@ -52,14 +52,14 @@ def failure(ended: RankMessage) -> Diagnostic:
     what = f"{f'{place}: ' if place else ''}{f'{code}: ' if code else ''}{ended['what']}"
     notes = tuple(str(note) for note in ended.get("notes", ()))
     why = "; ".join(filter(None, (str(what), str(ended.get("why", "")))))
-    return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so no rank keeps anything", why=why, notes=notes)
+    return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so all ranks stay as they were", why=why, notes=notes)
 
 
 def silence(ended: RankMessage, own_rank: int) -> Diagnostic:
     ranks = [int(rank) for rank in ended["missing"]]
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:10]))}"
     more = f" and {len(ranks) - 10} more" if len(ranks) > 10 else ""
-    summary = f"{who}{more} did not answer within {float(ended['after']):g} s, so no rank keeps anything"
+    summary = f"{who}{more} did not answer within {float(ended['after']):g} s, so all ranks stay as they were"
     waited = f"rank {int(ended['by'])} waited for"
     if own_rank in ranks and own_rank != int(ended["by"]):
         hint = "start all ranks again with a fresh group; --timeout (timeout= in Python) waits longer"

@@ -71,7 +71,7 @@ def test_many_calls_and_a_plan_that_one_rank_cannot_use(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_answer_is_named(tmp_path: Path) -> None:
     answers = said_by_all(tmp_path, "late")
-    assert answers == [["HP431 rank 2 did not answer within 2 s, so no rank keeps anything"]] * SIZE
+    assert answers == [["HP431 rank 2 did not answer within 2 s, so all ranks stay as they were"]] * SIZE
 
 
 def test_a_rank_without_a_group_is_not_waited_for_longer(tmp_path: Path) -> None:
