@@ -300,8 +300,8 @@ class _WithUndone(HipplanError):
 
 
 class GroupError(_WithUndone):
-    """Another rank failed or did not answer, so no rank of the group keeps anything. This rank has undone its part,
-    except what `leaks` names.
+    """Another rank failed or did not answer, so all ranks of the group stay as they were. This rank has undone its
+    part, except what `leaks` names.
     """
 
     @property

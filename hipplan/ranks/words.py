@@ -52,7 +52,8 @@ def failure(ended: RankMessage) -> Diagnostic:
     what = f"{f'{place}: ' if place else ''}{f'{code}: ' if code else ''}{ended['what']}"
     notes = tuple(str(note) for note in ended.get("notes", ()))
     why = "; ".join(filter(None, (str(what), str(ended.get("why", "")))))
-    return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so all ranks stay as they were", why=why, notes=notes)
+    summary = f"rank {int(ended['failed'])} failed, so all ranks stay as they were"
+    return Diagnostic("HP430", summary, why=why, notes=notes)
 
 
 def silence(ended: RankMessage, own_rank: int) -> Diagnostic:
