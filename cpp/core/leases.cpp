@@ -28,9 +28,10 @@ lease lease_book::take(std::string name, std::uintptr_t address, std::size_t siz
     return bar.settled && age <= bar.against && bar.overlaps(address, size_bytes);
   };
   if (std::ranges::any_of(barred_, was_freed))
-    throw lease_refused("memory of '" + name +
-                        "' was freed since this was taken from the layout; if it is still there, take layout['" + name +
-                        "'] again");
+    throw lease_refused(
+        "memory of '" + name +
+        "' was freed since this was taken from the layout; if it is still there, take layout['" + name +
+        "'] again");
   out_.push_back({std::move(name), address, size_bytes, by_cpu});
   return {shared_from_this(), std::prev(out_.end())};
 }
