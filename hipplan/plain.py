@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 _CALLED = {
@@ -116,28 +114,6 @@ def odd_space(text: str) -> tuple[int, str]:
         return -1, ""
     name = "no-break space" if match[0] in "\u00a0\u202f" else "character"
     return match.start(), f"type a space in place of the {name} U+{ord(match[0]):04X}"
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder, which may be renamed."""
-
-    path: str = field(compare=False)
-    device: int
-    inode: int
-
-    def path_from_here(self, file: str) -> str:
-        """The path of a file whose path begins in this folder: the same while it is the working folder."""
-        return file if working_folder() == self else os.path.join(self.path, file)  # noqa: PTH118
-
-
-def working_folder() -> Folder | None:
-    """That of the process; None if it was removed."""
-    try:
-        status = os.stat(".")  # noqa: PTH116
-        return Folder(os.getcwd(), status.st_dev, status.st_ino)  # noqa: PTH109
-    except FileNotFoundError:
-        return None
 
 
 def called(value: object) -> str:

@@ -12,7 +12,7 @@ import ast
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -22,7 +22,8 @@ from typing import Any
 from hipplan.errors import Problem, Suggestions, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, by_typestr
-from hipplan.plain import Folder, shown
+from hipplan.files.working_folder import Folder
+from hipplan.plain import shown
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
@@ -281,7 +282,8 @@ class Files:
 
     def __init__(self, descriptors: Mapping[str, int] | None = None, folder: Folder | None = None) -> None:
         """descriptors: of files that are open already, by path; they are the caller's. folder: in which paths begin."""
-        self._descriptors, self._folder = descriptors or {}, folder
+        self._descriptors = descriptors or {}
+        self._there: Callable[[str], str] = str if folder is None else folder.path_from_here
         self._open: dict[str, TensorFile] = {}
         self._indices: dict[str, dict[str, str]] = {}
         self._suggestions = Suggestions()
@@ -320,9 +322,6 @@ class Files:
         if path not in self._open:
             self._open[path] = open_file(self._there(path), self._descriptors.get(path))
         return self._open[path]
-
-    def _there(self, path: str) -> str:
-        return path if self._folder is None else self._folder.path_from_here(path)
 
     def _entry(self, wanted: WantedBytes) -> tuple[TensorFile, ArrayInFile]:
         path, name = wanted.file, wanted.tensor

@@ -30,6 +30,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.files.working_folder import Folder, working_folder
 from hipplan.language.budget import Budget, no_garbage_collection
 from hipplan.language.expand import expand
 from hipplan.language.expanded import Expanded
@@ -40,7 +41,7 @@ from hipplan.language.model.plan import Plan
 from hipplan.language.objects import Objects, Path
 from hipplan.language.rank import Rank
 from hipplan.language.resolve import resolve
-from hipplan.plain import Folder, flag, shown, working_folder
+from hipplan.plain import flag, shown
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 

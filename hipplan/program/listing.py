@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import TypeAlias
 
 from hipplan.errors import Span
+from hipplan.files.working_folder import Folder
 from hipplan.kinds.lives import lies
-from hipplan.plain import Folder
 from hipplan.program import losses
 from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change

@@ -11,6 +11,7 @@ from itertools import chain, count
 from typing import Any, cast
 
 from hipplan.errors import Diagnostic
+from hipplan.files.working_folder import Folder
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
 from hipplan.kinds.reservation.live import Reserve
@@ -18,7 +19,6 @@ from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
-from hipplan.plain import Folder
 from hipplan.program.backups import Backup
 from hipplan.program.chunk_runs import ChunkRun
 from hipplan.program.content_steps import ContentStep
