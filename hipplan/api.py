@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
@@ -17,7 +18,7 @@ from hipplan.layout.prepare import with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.machines.machine import Machine
-from hipplan.plain import callback, flag
+from hipplan.plain import flag
 
 if TYPE_CHECKING:
     from hipplan.ranks.agreement import LayoutRanks
@@ -66,9 +67,8 @@ def apply(
     RecordError (the record cannot be written). With a group also GroupError (another rank failed or did not answer;
     rolled back) and GroupInDoubt (the decision of the group cannot be read).
     """
-    verify, answer = flag(verify, "verify"), flag(answer, "answer")
-    callback(on_step, "on_step")
-    callback(on_bytes, "on_bytes")
+    options = Options(on_step=on_step, on_bytes=on_bytes, verify=verify).checked()
+    answer = flag(answer, "answer")
     ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
         known = loaded(plan, vars, None if agreement is None else agreement.rank)
@@ -81,9 +81,7 @@ def apply(
                 log.warning("%s", text)
             if agreement is not None:
                 program = with_others(program, agreement, native)
-            options = Options(
-                bind=passed, on_step=on_step, on_bytes=on_bytes, verify=verify, record=recorder, together=agreement
-            )
+            options = replace(options, bind=passed, record=recorder, together=agreement)
             layout = run(program, native, options, notice=notice, ranks=ranks)
     if answer:
         _answer(layout)

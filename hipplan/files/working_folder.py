@@ -20,7 +20,7 @@ class Folder:
 
 
 def working_folder() -> Folder | None:
-    """That of the process; None if it was removed."""
+    """Returns that of the process; None if it was removed."""
     try:
         status = os.stat(".")  # noqa: PTH116
         return Folder(os.getcwd(), status.st_dev, status.st_ino)  # noqa: PTH109

@@ -119,7 +119,7 @@ def attach(
         bind = dict(zip(allocations, descriptors, strict=True))
         recorder = None if record is None else Recorder(record)
         try:
-            options = Options(bind=bind, on_step=on_step, verify=verify, record=recorder)
+            options = Options(bind=bind, on_step=on_step, verify=verify, record=recorder).checked()
             layout = run(program, chosen.runtime, options, notice=chosen.notice, holder=attachment)
         except ApplyError as error:
             raise _with_hint(error) from None

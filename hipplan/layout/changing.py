@@ -61,10 +61,8 @@ class ChangesInPlace(HasPools, InGroup):
         """
         from hipplan.layout.wanted import WantedPlan
 
-        callback(on_step, "on_step")
-        verify = flag(verify, "verify")
         wanted = WantedPlan(plan, vars, listed(lose), bind)
-        options = Options(bind=bind, on_step=on_step, verify=verify, lose=wanted.lose)
+        options = Options(bind=bind, on_step=on_step, verify=verify, lose=wanted.lose).checked()
         return carry_out(self._holding, Update(wanted), options)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hipplan.plain import callback, flag
 from hipplan.program.steps import Step
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ class Options:
     """Names and patterns of what an update may lose, equal in all ranks."""
     notice: Notice | None = None
     """What a sleep calls before its memory goes."""
+
+    def checked(self) -> Options:
+        """The same options. Raises TypeError for a flag or a callback of the caller's that is none."""
+        flag(self.verify, "verify")
+        callback(self.on_step, "on_step")
+        callback(self.on_bytes, "on_bytes")
+        return self
 
 
 DEFAULT = Options()
