@@ -45,7 +45,7 @@ class Options:
     """What a sleep calls before its memory goes."""
 
     def checked(self) -> Options:
-        """The same options. Raises TypeError for a flag or a callback of the caller's that is none."""
+        """The same options. Raises TypeError for an invalid flag or callback of the caller."""
         flag(self.verify, "verify")
         callback(self.on_step, "on_step")
         callback(self.on_bytes, "on_bytes")
