@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from hipplan.errors import Problem
+from hipplan.errors import Problem, printable
 from hipplan.files import strict_json
 from hipplan.plain import called, number, shown
 
@@ -25,7 +25,7 @@ def collected(wanted: Mapping[str, str | None], since: int, returned: Mapping[st
     """The metrics of a repetition, in its own process: a pattern that takes for ever ends with its time.
 
     wanted: name -> pattern. since: bytes of standard output before the run that counts. Raises Problem (HP462): one of
-    the wanted ones is missing, or not a number.
+    the wanted ones is missing, or not a number; or a name cannot be printed.
     """
     lines = [line[:_LINE_MAX] for line in _output(since).splitlines()]
     given: dict[str, Any] = {}
@@ -33,7 +33,7 @@ def collected(wanted: Mapping[str, str | None], since: int, returned: Mapping[st
         given |= _of_json(line)
     given |= returned
     if not wanted:
-        return {name: _finite(name, value) for name, value in given.items()}
+        return {_name(name): _finite(name, value) for name, value in given.items()}
     return {name: _metric(name, pattern, lines, given) for name, pattern in wanted.items()}
 
 
@@ -57,10 +57,18 @@ def numbers(returned: object) -> dict[str, float]:
     if not isinstance(returned, Mapping):
         why = f"it returned {called(returned)}"
         raise Problem("HP462", "the function must return a mapping of names to numbers, or nothing", why=why)
-    for name in returned:
-        if not isinstance(name, str):
-            raise Problem("HP462", f"a metric's name must be text, not {called(name)}")
-    return {name: _finite(name, value) for name, value in returned.items()}
+    return {_name(name): _finite(name, value) for name, value in returned.items()}
+
+
+def _name(name: object) -> str:
+    """The name of a metric, which tables and plots print."""
+    if not isinstance(name, str):
+        raise Problem("HP462", f"a metric's name must be text, not {called(name)}")
+    if printable(name) != name:
+        hint = "leave out control characters, line breaks and halves of surrogate pairs"
+        summary = f"a metric's name has a character that cannot be printed: {printable(shown(name))}"
+        raise Problem("HP462", summary, hint=hint)
+    return name
 
 
 def _metric(name: str, match: str | None, lines: list[str], given: Mapping[str, Any]) -> float:

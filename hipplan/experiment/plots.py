@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from hipplan.errors import PlanError
+from hipplan.errors import PlanError, printable
 from hipplan.experiment.summary import Sample, number_of
 from hipplan.files.output import unwritten
 from hipplan.plain import shown
@@ -104,16 +104,16 @@ def _varying(samples: Sequence[Sample]) -> dict[str, list[Any]]:
 
 
 def _at(sample: Sample, name: str) -> str:
-    return shown({**sample.cell.vary, **sample.cell.env}.get(name))
+    return printable(shown({**sample.cell.vary, **sample.cell.env}.get(name)))
 
 
 def _named(sample: Sample, name: str) -> str:
-    return f"{name}={_at(sample, name)}" if name else _at(sample, name)
+    return f"{printable(name)}={_at(sample, name)}" if name else _at(sample, name)
 
 
 def _label(metric: str, samples: Sequence[Sample]) -> str:
     unit = next((sample.unit for sample in samples if sample.unit), "")
-    return f"{metric}, {unit}" if unit else metric
+    return printable(f"{metric}, {unit}" if unit else metric)
 
 
 def _lines(metric: str, samples: Sequence[Sample], over: str) -> Any:
@@ -136,7 +136,7 @@ def _lines(metric: str, samples: Sequence[Sample], over: str) -> Any:
             axes.set_xscale("log", base=2)
         axes.set_xticks([x for x, _ in values], [text for _, text in values])
         axes.minorticks_off()
-        axes.set(xlabel=over, ylabel=_label(metric, samples), ylim=(0, None))
+        axes.set(xlabel=printable(over), ylabel=_label(metric, samples), ylim=(0, None))
         if 1 < len(series) <= LEGEND_MAX:
             axes.legend()
 
@@ -149,7 +149,7 @@ def _bars(metric: str, samples: Sequence[Sample]) -> Any:
         labels = ["\n".join(_at(sample, name) for name in names) for sample in samples]
         axes.bar(range(len(samples)), [s.median for s in samples], yerr=_errors(samples), capsize=3)
         axes.set_xticks(range(len(samples)), labels)
-        axes.set(xlabel=", ".join(filter(None, names)), ylabel=_label(metric, samples))
+        axes.set(xlabel=printable(", ".join(filter(None, names))), ylabel=_label(metric, samples))
 
     return draw
 
@@ -165,9 +165,9 @@ def _heat_map(what: str, pairs: dict[tuple[str, str], Sample], down: str, across
             for x, value in enumerate(row):
                 if value is not None:
                     axes.text(x, y, f"{value:.4g}", ha="center", va="center", bbox=_BEHIND)
-        axes.set_xticks(range(len(columns)), columns)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.set(xlabel=across, ylabel=down)
+        axes.set_xticks(range(len(columns)), [*map(printable, columns)])
+        axes.set_yticks(range(len(rows)), [*map(printable, rows)])
+        axes.set(xlabel=printable(across), ylabel=printable(down))
         axes.figure.colorbar(image, label=_label(what, list(pairs.values())))
 
     return draw

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from hipplan.errors import printable
 from hipplan.experiment.summary import FailedCell, Sample
 from hipplan.plain import shown
 
@@ -27,16 +28,19 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
 def as_csv(samples: Sequence[Sample]) -> str:
     """Writes samples below a line of names; a missing interval is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*_axes(samples), *_FIGURES], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows(samples))
+    names = [*_axes(samples), *_FIGURES]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(printable, names))
+    for row in rows(samples):
+        cells = (row.get(name, "") for name in names)
+        writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in cells])
     return text.getvalue()
 
 
 def as_markdown(samples: Sequence[Sample]) -> str:
     names, table = as_text(samples)
     lines = [names, ["---"] * len(names), *table]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(printable(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def failure_as_text(failure: FailedCell) -> str:
@@ -45,7 +49,7 @@ def failure_as_text(failure: FailedCell) -> str:
 
 def failures_as_markdown(failures: Sequence[FailedCell]) -> str:
     """A list below the table; empty without failures."""
-    lines = "".join(f"- {failure_as_text(failure)}\n" for failure in failures)
+    lines = "".join(f"- {printable(failure_as_text(failure))}\n" for failure in failures)
     return f"\nFailed:\n\n{lines}" if lines else ""
 
 

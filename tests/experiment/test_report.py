@@ -115,6 +115,23 @@ def test_a_report_says_what_failed_and_why(tmp_path: Path, capsys: pytest.Captur
     assert (failure["cell"], failure["failed"]) == ({"vary": {"size": "8GiB"}, "env": {}}, 2)
 
 
+@pytest.mark.parametrize("form", ["text", "csv", "markdown", "json", "plots"])
+def test_a_report_prints_what_cannot_be_printed_as_a_sign(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results of older releases have such names."""
+    odd = "\ud800\x1b[31m"
+    bad = line({odd: odd}, 9, {}, result="failed", error={"code": "HP462", "summary": odd})
+    lines = [line({odd: value}, 0, {odd: 1, f"copy {odd} > b": 2}, units={odd: odd}) for value in (odd, "x")]
+    file = saved(tmp_path / "r.jsonl", [*lines, bad])
+    if form == "plots":
+        pytest.importorskip("matplotlib")
+
+    assert experiment("report", file, *(["--plots", tmp_path] if form == "plots" else ["--format", form])) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and ("\\u001b" if form == "json" else "\N{REPLACEMENT CHARACTER}" * 2) in said
+
+
 @pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("lines", "stems"),
