@@ -77,14 +77,21 @@ def _metric(name: str, match: str | None, lines: list[str], given: Mapping[str, 
             hint = "print a line of JSON that has it, return it, or write a pattern"
             raise Problem("HP462", f"there is no metric '{name}'", why="no line of the output has it", hint=hint)
         return _finite(name, given[name])
-    pattern = re.compile(match)
-    matches = [match_in[1] for line in lines if (match_in := pattern.search(line))]
-    if not matches:
+    last = _last(re.compile(match), lines)
+    if last is None:
         raise Problem("HP462", f"there is no metric '{name}'", why=f"no line of the output matches {shown(match)}")
     try:
-        return _finite(name, float(matches[-1]))
+        return _finite(name, float(last[1]))
     except (TypeError, ValueError):
-        raise Problem("HP462", f"'{name}' is not a number: {shown(matches[-1])}") from None
+        raise Problem("HP462", f"'{name}' is not a number: {shown(last[1])}") from None
+
+
+def _last(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
+    """The last match of all lines that is not empty: (.*) matches once more at the end of each line."""
+    for line in reversed(lines):
+        if matches := [match for match in pattern.finditer(line) if match[0] or match[1]]:
+            return matches[-1]
+    return None
 
 
 def _of_json(line: str) -> dict[str, Any]:

@@ -102,9 +102,9 @@ class Metric(PlanModel):
     """A number that a repetition gives."""
 
     match: Annotated[str, Field(min_length=1, max_length=_TEXT_MAX)] | None = None
-    """A regular expression with one group, which takes the number from a line of the output; of several matches the
-    last counts. Default: the number comes from what the function returns, or from a line of the output that is a JSON
-    object.
+    """A regular expression with one group, which takes the number from a line of the output; of several matches, also
+    within a line, the last counts that is not empty. Default: the number comes from what the function returns, or from
+    a line of the output that is a JSON object.
 
     Errors: HP105 not a regular expression, or not one group.
     """

@@ -36,3 +36,21 @@ def test_a_name_that_cannot_be_printed_is_refused(printed: Any, name: str, writt
         assert diagnostic.summary.startswith("a metric's name has a character that cannot be printed: ")
         assert "\N{REPLACEMENT CHARACTER}" in diagnostic.summary and diagnostic.summary.isprintable()
     assert printed(f'{{"{written}": 1, "b": 2}}', {"b": None}) == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "expected"),
+    [
+        ("x 2 x 3", r"x (\d+)", 3),
+        ("x 2 x 3\nx 4 x 5\nno", r"x (\d+)", 5),
+        ("5\n\n", "(.*)", 5),  # and nothing at the line's end
+        ("x 2 x 3", r"(?=x (\d))", 3),
+    ],
+)
+def test_of_several_matches_the_last_counts(printed: Any, text: str, pattern: str, expected: float) -> None:
+    assert printed(text, {"x": pattern}) == {"x": expected}
+
+
+def test_a_match_without_a_number_is_refused(printed: Any) -> None:
+    assert refused(printed, "x 2 x", {"x": r"x(?: (\d))?"}).summary == "'x' is not a number: null"
+    assert refused(printed, "y", {"x": "(z*)"}).why == "no line of the output matches (z*)"
