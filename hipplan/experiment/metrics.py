@@ -30,10 +30,11 @@ def collected(wanted: Mapping[str, str | None], since: int, returned: Mapping[st
     lines = [line[:_LINE_MAX] for line in _output(since).splitlines()]
     given: dict[str, Any] = {}
     for line in lines:
-        given |= _of_json(line)
-    given |= returned
+        given |= {name: value for name, value in _of_json(line).items() if _is_number(value) or name not in given}
     if not wanted:
+        given = {**{name: value for name, value in given.items() if _is_number(value)}, **returned}
         return {_name(name): _finite(name, value) for name, value in given.items()}
+    given |= returned
     return {name: _metric(name, pattern, lines, given) for name, pattern in wanted.items()}
 
 
@@ -95,18 +96,28 @@ def _last(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
 
 
 def _of_json(line: str) -> dict[str, Any]:
-    """The numbers of a line that is a JSON object; other lines have none."""
+    """What a line has that is a JSON object; other lines have nothing."""
     if not line.lstrip().startswith("{"):
         return {}
     try:
-        data = strict_json.loads(line)
+        return strict_json.loads_of_others(line)  # type: ignore[no-any-return]
     except (ValueError, RecursionError):
         return {}
-    return {name: value for name, value in data.items() if value.__class__ in (int, float)}
+
+
+def _is_number(value: object) -> bool:
+    return value.__class__ in (int, float)
 
 
 def _finite(name: str, value: Any) -> float:
-    value = number(value)
-    if value.__class__ not in (int, float) or not math.isfinite(value):
+    try:
+        value = number(value)
+        is_finite = _is_number(value) and math.isfinite(value)
+    except OverflowError:
+        raise Problem("HP462", f"'{name}' is too large for a floating-point number") from None
+    if not _is_number(value):
+        kind, text = called(value), shown(value)
+        raise Problem("HP462", f"'{name}' must be a number, not {kind}" + (f": {text}" if text != kind else ""))
+    if not is_finite:
         raise Problem("HP462", f"'{name}' is not a finite number: {shown(value)}")
-    return value
+    return value  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -54,3 +55,45 @@ def test_of_several_matches_the_last_counts(printed: Any, text: str, pattern: st
 def test_a_match_without_a_number_is_refused(printed: Any) -> None:
     assert refused(printed, "x 2 x", {"x": r"x(?: (\d))?"}).summary == "'x' is not a number: null"
     assert refused(printed, "y", {"x": "(z*)"}).why == "no line of the output matches (z*)"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (10**400, "'a' is too large for a floating-point number"),
+        (Fraction(-(10**5000)), "'a' is too large for a floating-point number"),
+        (float("inf"), "'a' is not a finite number: inf"),
+        ("1.5", "'a' must be a number, not text: 1.5"),
+        ([1], "'a' must be a number, not a list"),
+        (None, "'a' must be a number, not nothing: null"),
+        (True, "'a' must be a number, not true or false: true"),
+    ],
+)
+def test_it_is_said_what_is_wrong_with_a_value(value: object, said: str) -> None:
+    assert refused(numbers, {"a": value}).summary == said
+
+
+@pytest.mark.parametrize("wanted", [{"a": None}, {}])
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("NaN", "'a' is not a finite number: nan"),
+        ("-Infinity", "'a' is not a finite number: -inf"),
+        ("1e999", "'a' is not a finite number: inf"),
+        ("1" * 5000, "'a' is not a finite number: inf"),
+    ],
+)
+def test_a_line_of_json_has_numbers_that_are_none(
+    printed: Any, written: str, said: str, wanted: dict[str, str | None]
+) -> None:
+    text = f'{{"a": 1}}\n{{"a": {written}, "b": 2}}'
+
+    assert refused(printed, text, wanted).summary == said
+    assert printed(text, {"b": None}) == {"b": 2}
+
+
+def test_what_is_no_number_in_a_line_of_json_counts_where_it_is_wanted(printed: Any) -> None:
+    assert printed('{"a": "x", "b": 2}') == {"b": 2}
+    assert printed('{"a": "x"}\n{"a": 1}\n{"a": [2]}', {"a": None}) == {"a": 1}
+    assert refused(printed, '{"a": "1.5"}', {"a": None}).summary == "'a' must be a number, not text: 1.5"
+    assert refused(printed, '{"c": 1}', {"a": None}).summary == "there is no metric 'a'"

@@ -249,7 +249,7 @@ def test_output_of_warmups_does_not_count(write: Write) -> None:
     [
         ("def work(layout): return {'x': float('nan')}", "'x' is not a finite number: nan"),
         ("def work(layout): return 3", "the function must return a mapping of names to numbers, or nothing"),
-        ('def work(layout): print(\'{"x": "1"}\')', "there is no metric 'x'"),
+        ('def work(layout): print(\'{"x": "1"}\')', "'x' must be a number, not text: 1"),
     ],
 )
 def test_a_metric_must_be_a_number(write: Write, code: str, said: str) -> None:
