@@ -41,7 +41,7 @@ from hipplan.cli.arguments import (
 )
 from hipplan.errors import ExitCode, Problem, printable
 from hipplan.files import strict_json
-from hipplan.plain import counted
+from hipplan.plain import counted, shown
 from hipplan.show.colours import show
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Progress:
             values = {**line["cell"]["vary"], **line["cell"]["env"]}.items()
             left = self._seconds / number * (total - number)
             after = f"; about {_duration(left)} left" if number < total else ""
-            cell = " ".join([*(f"{name}={value}" for name, value in values), f"#{line['repetition'] + 1}"])
+            cell = " ".join([*(f"{name}={shown(value)}" for name, value in values), f"#{line['repetition'] + 1}"])
             stream = sys.stderr if self._quiet else sys.stdout
             print(printable(f"{number}/{total} {cell}: {_outcome(line)}{after}"), file=stream, flush=True)
 
@@ -220,8 +220,8 @@ class _Progress:
 def _outcome(line: ResultLine) -> str:
     if line["error"] is not None:
         return f"failed: {line['error']['summary']}" + (f": {why}" if (why := line["error"].get("why")) else "")
-    shown = [f"{name} {value:.6g} {line['units'].get(name, '')}".rstrip() for name, value in line["metrics"].items()]
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "") or "done"
+    given = [f"{name} {value:.6g} {line['units'].get(name, '')}".rstrip() for name, value in line["metrics"].items()]
+    return ", ".join(given[:4]) + (f" and {len(given) - 4} more" if len(given) > 4 else "") or "done"
 
 
 def _duration(seconds: float) -> str:

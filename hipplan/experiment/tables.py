@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hipplan.errors import printable
+from hipplan.experiment.document import as_option
 from hipplan.experiment.summary import FailedCell, Sample
 from hipplan.plain import shown
 
@@ -33,7 +34,7 @@ def as_csv(samples: Sequence[Sample]) -> str:
     writer.writerow(map(printable, names))
     for row in rows(samples):
         cells = (row.get(name, "") for name in names)
-        writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in cells])
+        writer.writerow([printable(as_option(cell)) if isinstance(cell, (str, bool)) else cell for cell in cells])
     return text.getvalue()
 
 

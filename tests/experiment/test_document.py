@@ -59,6 +59,17 @@ def test_an_error_has_a_place(text: str, expected: list[tuple[str, int, int]]) -
 
 
 @pytest.mark.parametrize(
+    ("key", "hint"), [("run", "write run: [./stream, --times, 20]"), ("measure", "write measure: [copy, latency]")]
+)
+def test_an_empty_list_is_refused_in_words(key: str, hint: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        read(f"hipplan_experiment: 1\nplan: p.yaml\n{key}: []\n")
+
+    (diagnostic,) = raised.value.diagnostics
+    assert (diagnostic.code, diagnostic.summary, diagnostic.hint) == ("HP105", f"'{key}' cannot be empty", hint)
+
+
+@pytest.mark.parametrize(
     "text", ["hipplan: 1\n", "[]\n", "3\n", "hipplan_experiment: 2\nplan: p\ninside: m:f\n", "a: b\n"]
 )
 def test_what_is_no_experiment_is_an_error(text: str) -> None:

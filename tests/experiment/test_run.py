@@ -136,6 +136,16 @@ def test_a_plan_that_the_machine_cannot_hold_is_a_failed_repetition(write: Write
     assert [(line["error"]["code"], line["exit_code"]) for line in lines(path)] == [("HP301", 3)]
 
 
+def test_booleans_are_shown_as_the_file_has_them(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("env: {FOO: [1, true]}\nrepeat: 1\norder: written\ninside: measured:f\n", "def f(_): return {'x': 1}")
+
+    assert experiment("run", path) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("1/2 FOO=1 #1: x 1;") and second == "2/2 FOO=true #1: x 1"
+    assert experiment("report", path, "--format", "csv") == 0
+    assert [row.partition(",")[0] for row in capsys.readouterr().out.splitlines()] == ["FOO", "true", "1"]
+
+
 def test_quiet_says_what_has_failed_and_no_more(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("vary: {size: [4MiB, 8MiB]}\nrepeat: 1\norder: written\ninside: measured:work\n", CODE)
 

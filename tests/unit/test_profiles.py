@@ -152,6 +152,14 @@ def test_differences_are_reported_by_figure() -> None:
     assert diff(load_machine("mi300x-8"), load_machine("mi300x-8")) == []
 
 
+def test_a_mesh_of_one_device_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("name: m\ndevices: [{name: d}]\nmeshes: [{devices: [0]}]\n")
+    with pytest.raises(MachineError) as raised:
+        load_machine(str(tmp_path / "m.yaml"))
+
+    assert [d.summary for d in raised.value.diagnostics] == ["'devices' must have at least 2 items, not 1"]
+
+
 @pytest.mark.parametrize(
     ("text", "code", "line"),
     [

@@ -302,6 +302,12 @@ class _Problem:
             return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
         if self.kind == "string_too_short" and not self.given:
             return Diagnostic("HP105", f"'{self.name}' cannot be empty", where, hint=FORMS.get(self.name, ""))
+        if self.kind == "too_short":
+            least = self.context["min_length"]
+            if least == 1:
+                return Diagnostic("HP105", f"'{self.name}' cannot be empty", where, hint=self._written())
+            summary = f"'{self.name}' must have at least {least} items, not {len(self.given)}"
+            return Diagnostic("HP105", summary, where)
         if bound := bounds(self.context):
             return Diagnostic("HP105", f"'{self.name}' {bound}, not {shown(self.given)}", where)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
