@@ -20,7 +20,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from hipplan import __version__
-from hipplan.errors import RecordError
+from hipplan.errors import RecordError, printable
 from hipplan.files import strict_json
 from hipplan.files.output import opened_in_place, opened_stream, unwritten
 from hipplan.files.strict_json import FORMAT_VERSION
@@ -113,7 +113,7 @@ class Recorder:
         """The lines that an apply lacks when it fails, mostly before its first step."""
         if not self._begun:
             self._head(
-                plan=plan.plan.name or "",
+                plan=self._text(plan.plan.name or printable(plan.source_name)),
                 source=self._text(plan.source_name),
                 digest=plan.digest,
                 vars=dict(plan.plan.vars),

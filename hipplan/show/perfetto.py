@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from hipplan.layout.recorded import Record
+from hipplan.plain import counted
 
 _TRACK = {"pid": 1, "tid": 1}
 _TIMED = ("step", "verify", "undone")
@@ -54,7 +55,7 @@ def _slices(record: Record) -> Iterator[dict[str, Any]]:
                 f"{event['call']} {event['name']}", _outcome(event), event["at_us"], event["us"], _about(event)
             )
         elif kind == "verify":
-            name = f"read back: {event['checks']} checks"
+            name = f"read back: {counted(event['checks'], 'check')}"
             yield _slice(name, "verify", event["at_us"], event["us"], {"differences": len(event["differences"])})
         elif kind == "undo":
             given_back.append(f"{event['name']}: {event['result']}")

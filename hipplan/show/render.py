@@ -110,7 +110,8 @@ def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[st
         match event["event"]:
             case "verify":
                 wrong = len(event["differences"])
-                yield _line(f"read back: {event['checks']} checks, {wrong} differ, {event['us']:,.1f} us")
+                differ = f"{counted(event['checks'], 'check')}, {wrong} differ{'s' if wrong == 1 else ''}"
+                yield _line(f"read back: {differ}, {event['us']:,.1f} us")
             case "failed":
                 why = str(event.get("driver_call") or event.get("why") or "").partition("\n")[0]
                 yield _line(f"failed: {event['error']} {why}")

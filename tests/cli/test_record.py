@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,34 @@ def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
     assert shown.stderr == ""
     assert report["complete"] is True
     assert len([event for event in report["events"] if event["event"] == "step"]) == 22
+
+
+def test_a_plan_without_a_name_is_called_by_its_source(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
+    """Also where it was refused before its program was made."""
+    for size, refused in (("4KiB", False), ("900GiB", True)):
+        plan = {"hipplan": 1, "buffers": {"b": {"kind": "device", "size": size}}}
+        with pytest.raises(library.MachineError) if refused else nullcontext():
+            library.apply(plan, runtime="sim", record=tmp_path / "r").close()
+
+        assert hipplan("replay", tmp_path / "r").stdout.startswith("<data> (<data>), ")
+
+
+@pytest.mark.parametrize(
+    ("checks", "differences", "said"), [(1, [], "1 check, 0 differ"), (2, [{}], "2 checks, 1 differs")]
+)
+def test_checks_are_counted_in_english(
+    sim: Simulator, tmp_path: Path, hipplan: Run, checks: int, differences: list[Any], said: str
+) -> None:
+    applied(tmp_path / "r")
+    events = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+    for event in events:
+        if event["event"] == "verify":
+            event |= {"checks": checks, "differences": differences}
+    (tmp_path / "r").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+
+    assert f"\nread back: {said}, " in hipplan("replay", tmp_path / "r").stdout
+    trace = json.loads(hipplan("replay", tmp_path / "r", "--format", "perfetto").stdout)["traceEvents"]
+    assert f"read back: {said.partition(',')[0]}" in [event["name"] for event in trace]
 
 
 def test_a_change_that_did_not_happen_is_reported_as_that(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
