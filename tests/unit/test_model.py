@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from hipplan.errors import Diagnostic, HipplanError, PlanError
+from hipplan.errors import Diagnostic, HipplanError, PlanError, printable
 from hipplan.language.loader import load
 from hipplan.language.model import PlanModel, Requires
 from hipplan.language.model.describe import field_docs, models_below
@@ -280,6 +280,33 @@ def test_data_in_python_is_a_plan_too_and_its_keys_are_the_places() -> None:
         "buffers.r",
         "reservations.r.mappings[0].allocation",
     ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "path", "said"),
+    [
+        ({"buffers": {"\ud800": {"kind": "pinned", "size": 1}}}, "buffers.\ud800", "'\ud800' cannot be a name"),
+        ({"devices": {"a": {}, "b\ud800c": {"ordinal": 0}}}, "devices.b\ud800c", "'b\ud800c' cannot be a name"),
+        ({"\ud800": 1}, "\ud800", "there is no key '\ud800' here"),
+        ({"buffers": {"b": {"kind": "pinned", "\ud800": 1}}}, "buffers.b.\ud800", "there is no key '\ud800' here"),
+        ({"contents": {"b": {"\ud800": 1}}}, "contents.b.\ud800", "there is no key '\ud800' here"),
+        ({"name": "\ud800"}, "name", "'name' must be text in UTF-8"),
+    ],
+)
+def test_a_key_that_utf_8_does_not_have_is_named(plan: dict[str, Any], path: str, said: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        load({"hipplan": 1, **plan})
+
+    (diagnostic,) = raised.value.diagnostics
+    shown = printable(f"{diagnostic.span}: {diagnostic.summary}")
+    assert shown == f"{path}: {said}".replace("\ud800", "\N{REPLACEMENT CHARACTER}")
+
+
+def test_below_such_a_key_places_are_right() -> None:
+    with pytest.raises(PlanError) as raised:
+        load({"hipplan": 1, "regions": {"\ud800": {"size": 0}}})
+
+    assert [(d.code, str(d.span).count(".")) for d in raised.value.diagnostics] == [("HP106", 1), ("HP105", 2)]
 
 
 def test_a_wrong_size_of_a_region_is_one_mistake() -> None:

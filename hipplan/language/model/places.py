@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import cache
 from typing import Any, get_args, get_origin
 
@@ -80,3 +80,11 @@ def place_at(model: type[BaseModel], path: Path) -> KindOfPlace:
     for step in path:
         place = place.below(step)
     return place
+
+
+def written_as(step: Hashable, keys: Collection[Hashable]) -> Hashable:
+    """The key that pydantic calls so: it puts replacement signs for what UTF-8 cannot encode."""
+    if not isinstance(step, str) or "\N{REPLACEMENT CHARACTER}" not in step or step in keys:
+        return step
+    texts = (key for key in keys if isinstance(key, str))
+    return next((key for key in texts if key.encode(errors="surrogatepass").decode(errors="replace") == step), step)

@@ -17,7 +17,7 @@ from hipplan.language.findings import Findings
 from hipplan.language.kinds import beginning
 from hipplan.language.model.forms import FORMS, WRITTEN
 from hipplan.language.model.habits import SPACE_AFTER_COLON, added, bounds, meant_key, meant_value
-from hipplan.language.model.places import Path, fields_of, kinds_of, place_at
+from hipplan.language.model.places import Path, fields_of, kinds_of, place_at, written_as
 from hipplan.language.model.unindented import Unindented
 from hipplan.plain import called, meant_variable, odd_space, shown
 
@@ -93,7 +93,7 @@ def translate(
         if number == MOST:
             findings.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
             break
-        path, at_key = path_in(data, details["loc"])
+        kind, path, at_key = _at(data, details)
         if unindented.has(path):
             if (about := unindented.diagnostic(path, span)) is not None:
                 findings.add(about)
@@ -108,7 +108,7 @@ def translate(
         if key is None and findings.enough():
             continue
         context = details.get("ctx", {})
-        problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
+        problem = _Problem(kind, details["input"], context, details["msg"], path, at_key, span)
         known = [*_fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
         elsewhere = _of_other_kinds(model, path, known) if known else {}
         diagnostic = problem.diagnostic(known, elsewhere, _below(data, path[:-1]) if known else ())
@@ -162,6 +162,17 @@ def _longest(data: Any) -> Path:
     return longest
 
 
+def _at(data: Any, details: Any) -> tuple[str, Path, bool]:
+    """The kind of an error, its path, and whether it is about a name. Of a model's key that UTF-8 lacks pydantic says
+    no more than where the model is."""
+    path, at_key = path_in(data, details["loc"])
+    kind, given = details["type"], details["input"]
+    owner = _below(data, path) if kind == "string_unicode" and not at_key else None
+    if isinstance(owner, dict) and given in owner:
+        return _UNKNOWN, (*path, given), False
+    return kind, path, at_key
+
+
 def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
     """pydantic's location as a path of the document: without the names it gives to branches of unions."""
     path: list[Hashable] = []
@@ -173,9 +184,9 @@ def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
             tagged = True  # buffers are the one union of models: pydantic puts the kind in front
         elif path == ["peers"] and step in ("all", "links"):
             continue  # the branches of peers
-        elif isinstance(data, dict) and step in data:
-            path.append(step)
-            data = data[step]
+        elif isinstance(data, dict) and (key := written_as(step, data)) in data:
+            path.append(key)
+            data = data[key]
         elif isinstance(data, list) and isinstance(step, int):
             path.append(step)
             data = data[step] if step < len(data) else None
