@@ -67,7 +67,7 @@ bool machine::empty() const {
 charge::~charge() { machine_->credit(device_, bytes_); }
 
 charge machine::charged(int device, std::uint64_t bytes) {
-  // Whether exported memory is still shared asks the kernel for each: only where it decides.
+  forget_some_unshared_memory();
   if (bytes > free_beside(device, [](const memory_file&) { return true; })) {
     forget_unshared_memory();
     if (bytes > free_bytes(device)) throw std::bad_alloc();
@@ -114,6 +114,12 @@ void machine::forget_unshared_memory() {
     return true;
   });
   still_exported_ = exported_.size();
+}
+
+void machine::forget_some_unshared_memory() {
+  // Each is a question to the kernel: to ask for thousands at each allocation and release would be the
+  // square.
+  if (exported_.size() <= 64 || exported_.size() >= 2 * still_exported_) forget_unshared_memory();
 }
 
 std::uint64_t machine::add_allocation(std::shared_ptr<physical> memory, const allocation_properties& p) {
@@ -165,8 +171,7 @@ void machine::drop_if_unused(std::uint64_t id) {
 
 void machine::drop_memory(std::shared_ptr<physical> memory) {
   if (memory.use_count() > 1) return;  // imported in this process as well, or kept by a reservation
-  if (exported_.size() >= 2 * still_exported_ + 16)
-    forget_unshared_memory();  // not each time: that is the square
+  forget_some_unshared_memory();
   credit(memory->device, memory->charged_bytes);
   const bool leaves =
       memory->identity != 0 && memory->charged_bytes > 0 && memory->memory.file()->is_shared();

@@ -236,6 +236,8 @@ class machine {
   /// Credits the memory, if this was the last reference to it.
   void drop_memory(std::shared_ptr<physical> memory);
   void forget_unshared_memory();
+  /// The same, but of very many not each time.
+  void forget_some_unshared_memory();
   /// What is free, where exported memory takes some that counts.
   template <class Counts>
   [[nodiscard]] std::uint64_t free_beside(int device, const Counts& counts) const;
