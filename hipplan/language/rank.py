@@ -28,11 +28,10 @@ class Rank:
             given = getattr(self, name)
             if type(number(given)) is not int:
                 raise TypeError(f"{name} must be an integer, not {type(given).__name__}")
-            if not 0 <= given < (self.ranks + (name == "ranks")):
-                counted = "rank, local_rank and node are counted from 0, and less than ranks"
-                raise ValueError(f"{name} cannot be {given} where ranks is {self.ranks}: {counted}")
-        if self.ranks < 1:
-            raise ValueError(f"ranks is at least 1, not {self.ranks}")
+            if given < 0:
+                raise ValueError(f"{name} is counted from 0: it cannot be {given}")
+        if self.rank >= self.ranks:  # of a group that is a part of all ranks, local_rank may be more
+            raise ValueError(f"there is no rank {self.rank} of {self.ranks}: they are counted from 0")
 
     @property
     def variables(self) -> dict[str, int]:
