@@ -41,9 +41,14 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
     return float(min(given, SECONDS_MAX))
 
 
+def is_bool(value: Any) -> bool:
+    """Whether a value is True or False, Python's or NumPy's. By name, because NumPy is not always installed."""
+    return type(value).__name__ in ("bool", "bool_")
+
+
 def flag(value: Any, what: str) -> bool:
     """True or False, NumPy's too, or 1 or 0. Raises TypeError."""
-    if (isinstance(value, int) or type(value).__name__ in ("bool", "bool_")) and value in (0, 1):
+    if (isinstance(value, int) or is_bool(value)) and value in (0, 1):
         return bool(value)
     raise TypeError(f"{what} must be True or False, not {type(value).__name__}")
 

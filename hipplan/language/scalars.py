@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hipplan.language.budget import LIMITS
-from hipplan.plain import INTEGER_END, number
+from hipplan.plain import INTEGER_END, is_bool, number
 
 
 def size_of(body: Any) -> tuple[int, int]:
@@ -78,6 +78,6 @@ def _like_scalar(value: Any, default: Any) -> Any:
     value = number(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if type(value).__name__ in ("bool", "bool_"):  # NumPy's, too
+    if is_bool(value):
         return bool(value)
     return str(value) if isinstance(value, numbers.Number) and not isinstance(value, int) else value
