@@ -1,7 +1,7 @@
-"""A plugin for sweeps over many cases: one run takes a fourth of the cases of each test that is marked `in_parts`,
-and of the hardware tests.
+"""A plugin for what is long: one run takes an eighth of the cases of each test that is marked `in_parts`, an eighth of
+all tests that are marked `in_turns`, and one of the hardware tests.
 
-`make test` takes the first fourth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
+`make test` takes the first eighth, or the one that HIPPLAN_PART names, and so does `make amd-library QUICK=1`; CI takes
 the one that the hash of the commit chooses. All cases are run by `make reliability`, by `make amd-library`, on a GPU,
 and where their names are given.
 """
@@ -20,7 +20,9 @@ from tests.conftest import WHOLE
 
 Case = TypeVar("Case")
 
-PARTS = 4
+PARTS = 8
+SHARES = 4
+TURNS = "in_turns"
 HARDWARE = "tests/hardware/"
 """What GPUs are tested with. Without one, other folders test the same in more ways: it is one sweep then."""
 PART = int(os.environ.get("HIPPLAN_PART", "0"))
@@ -28,7 +30,8 @@ ALL = WHOLE or (os.environ.get("HIPPLAN_RUNTIME", "sim") != "sim" and "HIPPLAN_Q
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "in_parts: one run takes a fourth of its cases")
+    config.addinivalue_line("markers", "in_parts: one run takes an eighth of its cases")
+    config.addinivalue_line("markers", f"{TURNS}: one run takes an eighth of all tests with this mark")
 
 
 @pytest.hookimpl(tryfirst=True)  # which cases are taken must not depend on what others leave out
@@ -37,18 +40,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     cases: dict[str, list[str]] = defaultdict(list)
     for item in items:
-        of_folder = item.nodeid.startswith(HARDWARE)
-        if (of_folder or item.get_closest_marker("in_parts")) and item.nodeid not in config.args:
-            cases[HARDWARE if of_folder else item.nodeid.partition("[")[0]].append(item.nodeid)
-    others = {case for of_test in cases.values() for case in {*of_test} - {*taken(of_test, PART)}}
+        if (sweep := _sweep_of(item)) and item.nodeid not in config.args:
+            cases[sweep].append(item.nodeid)
+    others = {case for of_sweep in cases.values() for case in {*of_sweep} - {*taken(of_sweep, PART)}}
     if others:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
         items[:] = [item for item in items if item.nodeid not in others]
 
 
+def _sweep_of(item: pytest.Item) -> str:
+    """What has its cases taken in eighths, and has this test as a case; "" for a test that each run takes."""
+    if item.nodeid.startswith(HARDWARE):
+        return HARDWARE
+    if item.get_closest_marker("in_parts"):
+        return item.nodeid.partition("[")[0]
+    return TURNS if item.get_closest_marker(TURNS) else ""
+
+
 def share(cases: Sequence[Case]) -> Sequence[Case]:
-    """The cases of a sweep within a test that a run takes, in their order."""
-    return cases if ALL else sorted(_mixed(cases)[PART::PARTS], key=cases.index)
+    """The cases of a sweep within a test that a run takes, in their order: a fourth, because such a test also asserts
+    what comes of them together."""
+    return cases if ALL else sorted(_mixed(cases)[PART % SHARES :: SHARES], key=cases.index)
 
 
 def taken(cases: list[str], part: int) -> list[str]:

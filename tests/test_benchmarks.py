@@ -73,6 +73,7 @@ def test_it_runs(name: str, compiler: dict[str, str], tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # nothing is written unasked
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -98,6 +99,7 @@ def test_what_cannot_be_measured_is_reported_in_a_sentence(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("given", ["", "env {CXX}", "hipcc"])
 def test_any_compiler_makes_the_yardstick(given: str, compiler: dict[str, str]) -> None:
     """CXX may be empty or several words; on a machine with nothing but ROCm it is hipcc, which links ROCm by itself."""

@@ -35,7 +35,7 @@ NOT_SURVIVED = "-fno-sanitize-recover=undefined"
 """As in the build (cpp/compiler.cmake): beside AddressSanitizer this one can only write to stderr, so it ends what it
 finds a defect in."""
 DIED = 66
-SWEEPS = re.compile(r"WHOLE|in_parts|faults\.counting import")
+SWEEPS = re.compile(r"WHOLE|in_parts|in_turns|faults\.counting import")
 NOT_SANITIZED = ("tests/hardware", "tests/cuda")
 TIMED = ("expansion_is_bounded", "placed_in_seconds", "refused_quickly")
 """Tests that bound a time, which a sanitizer multiplies."""

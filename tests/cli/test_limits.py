@@ -213,6 +213,7 @@ def test_a_plan_for_a_thousand_devices_is_quick(tmp_path: Path, hold: Hold) -> N
     assert [code for code, _ in hold(text, SMALL, [["preview", "--machine", "large.yaml"]])] == [0]
 
 
+@pytest.mark.in_turns
 def test_a_document_of_ten_megabytes_is_quick(hold: Hold) -> None:
     one = "  an_allocation_{}: {{size: 1MiB, shareable: posix_fd}}\n  # " + "x" * 900
     several = "\n".join(map(one.format, range(10_000)))
@@ -221,6 +222,7 @@ def test_a_document_of_ten_megabytes_is_quick(hold: Hold) -> None:
     assert [code for code, _ in hold(f"allocations:\n{several}", LARGE, verbs)] == [0, 0]
 
 
+@pytest.mark.in_turns
 def test_a_large_document_past_the_limits_is_refused_quickly(hold: Hold) -> None:
     twice = "allocations: {" + "a: {size: 1}, " * (200_000 // PART) + "}"
 
@@ -384,6 +386,7 @@ def test_a_hostile_profile_takes_nothing(what: str, tmp_path: Path, hold: Hold) 
     assert len(outputs) < 1_000_000
 
 
+@pytest.mark.in_turns
 def test_more_tensors_than_a_plan_can_name_are_the_mistake_that_is_reported(tmp_path: Path, hipplan: Run) -> None:
     """Of one byte: no plan may have so many values."""
     count = 128_000

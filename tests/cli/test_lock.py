@@ -159,6 +159,7 @@ print(ctypes.addressof(ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))))
 """
 
 
+@pytest.mark.in_turns
 @not_under_tsan
 def test_a_hundred_processes_get_the_same_addresses(locked: Path, tmp_path: Path) -> None:
     """Four times 25, because starting takes the time; the kernel moves everything else about in each 25."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cpp import refusing
 
-pytestmark = refusing.not_under_sanitizers
+pytestmark = [pytest.mark.in_turns, refusing.not_under_sanitizers]
 
 HEADER = """
 import ctypes, os

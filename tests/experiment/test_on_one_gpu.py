@@ -14,6 +14,8 @@ from tests.experiment.conftest import experiment
 from tests.experiment.shipped import FOLDER
 from tests.hardware import experiments
 
+pytestmark = pytest.mark.in_turns
+
 TORCH = """
 from types import SimpleNamespace
 

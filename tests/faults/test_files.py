@@ -50,6 +50,7 @@ with hipplan.apply({"hipplan": 1, "regions": {"r": {"size": "2MiB"}}}, runtime="
 """
 
 
+@pytest.mark.in_turns
 def test_each_call_about_a_file_fails_in_turn(tmp_path: Path) -> None:
     (folder := tmp_path / "files").mkdir()
     environment = refusing.environment(tmp_path, Path(__file__).with_name("failing_files.c"))

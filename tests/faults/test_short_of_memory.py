@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hipplan.kinds.lives import STEPS
 from hipplan.kinds.reservation.live import ReserveBeside
 from tests.conftest import ROOT, WHOLE, Simulator
@@ -16,6 +18,7 @@ from tests.faults.refusals import CHANGES, PLANS, POOL_CHANGES, program_of
 pytestmark = refusing.not_under_sanitizers
 
 
+@pytest.mark.in_turns
 def test_memory_that_is_refused_loses_nothing(tmp_path: Path) -> None:
     """Of Python's own requests only the large ones: pybind11 itself does not look whether it got an object."""
     line = [sys.executable, "-m", "tests.faults.refusals"]

@@ -73,6 +73,7 @@ def phase(sim: Simulator, tmp_path: Path) -> Iterator[Transfers]:
     sim.runtime.set_retry_pause(1000)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("release", ["6.4.0", "7.3.0"])
 @pytest.mark.parametrize(("code", "mode"), [("hipErrorOutOfMemory", ONCE), ("hipErrorUnknown", FOR_EVER)])
 def test_any_call_may_fail(code: str, mode: str, release: str, phase: Transfers, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def played() -> list[tuple[Subject, str]]:
     return [(one, SAMPLE[one.name]) for one in everything if one.name in SAMPLE]
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(("one", "release"), played(), ids=lambda value: getattr(value, "name", value))
 def test_it_does_what_it_did(one: Subject, release: str, sim: Simulator, tmp_path: Path) -> None:
     fails = digests.fails(one, release) and (WHOLE or one.seed is not None)
@@ -39,6 +40,7 @@ def test_it_does_what_it_did(one: Subject, release: str, sim: Simulator, tmp_pat
     assert digests.wrong(known, now) == [], why(one, release, texts, tmp_path)
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     ("name", "release"),
     [("quickstart", "6.2"), ("expert-parallel", "7.15"), ("pair-8", "6.4"), ("pair-26", "6.2"),

@@ -17,6 +17,8 @@ from tests.holders.test_holders import f32, until
 from tests.holders.test_killed import path
 from tests.started import run
 
+pytestmark = pytest.mark.in_turns
+
 __all__ = ["path"]
 
 VERBS = {"replace": "ready", "sleep": "asleep", "wake": "ready"}

@@ -173,6 +173,7 @@ def begin(rule: str) -> tuple[Any, Any]:
     return process, here
 
 
+@pytest.mark.in_turns
 def test_a_process_that_is_killed_while_it_moves_memory_leaves_nothing(host: Path, tmp_path: Path) -> None:
     process, pipe = begin(NEVER)
     calls = pipe.recv()

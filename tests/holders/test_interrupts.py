@@ -30,6 +30,7 @@ def state() -> str:
     return str(requests.status("w")["state"])
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_up_leaves_no_process(folder: Path, plan: Path, tmp_path: Path, number: signal.Signals) -> None:
     pause = Pause(tmp_path, "hipMemMap@2")
@@ -76,6 +77,7 @@ command()
 """
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_up_that_is_interrupted_once_the_holder_is_ready_succeeds(
@@ -167,6 +169,7 @@ def test_the_fill_continues_after_the_waiting_up_is_killed(
     assert command("down", "w", "--wait", "--quiet").wait() == 0
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_replace_keeps_the_old_memory(
     folder: Path, plan: Path, tmp_path: Path, sim: Simulator, number: signal.Signals

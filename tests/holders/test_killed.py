@@ -19,6 +19,8 @@ from tests.faults.counting import points
 from tests.holders.test_holders import f32, until
 from tests.started import run
 
+pytestmark = pytest.mark.in_turns
+
 PLAN = """hipplan: 1
 devices: {gpu: {count: 1}}
 regions: {model: {device: gpu.0, tensors: {b: {dtype: f32, shape: [16]}}}}

@@ -43,6 +43,7 @@ def test_a_client_that_is_killed_at_any_message_is_detached(kept: int) -> None:
     assert again == complete
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", range(5 if WHOLE else 1))
 def test_a_hundred_clients_attach_and_end_at_random(kept: int, seed: int) -> None:
     generator = random.Random(seed)

@@ -168,6 +168,7 @@ command()
     assert [event["why"] for event in read(tmp_path / "record").of("failed")] == ["SIGTERM"]
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_while_a_file_is_written_leaves_it_whole(number: signal.Signals, tmp_path: Path) -> None:
     code = f"""
@@ -190,6 +191,7 @@ command()
     assert (tmp_path / "plan.lock").stat().st_size > 100
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_while_bandwidth_is_measured_gives_everything_back(number: signal.Signals, tmp_path: Path) -> None:
     code = f"""

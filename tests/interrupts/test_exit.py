@@ -12,6 +12,8 @@ import pytest
 from tests.interrupts.test_library import at_exit
 from tests.pauses import Pause
 
+pytestmark = pytest.mark.in_turns
+
 
 def test_leaks_of_a_dropped_layout_are_reported_at_exit(tmp_path: Path) -> None:
     err, _ = at_exit(tmp_path, """

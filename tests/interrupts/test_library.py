@@ -32,6 +32,8 @@ from tests.conftest import ROOT, WHOLE, Simulator
 from tests.faults.counting import cut, points
 from tests.pauses import LONG_S, Pause, during, interrupt, wait_until
 
+pytestmark = pytest.mark.in_turns
+
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 PACKAGE = str(ROOT / "hipplan")
 

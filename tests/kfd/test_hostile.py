@@ -321,6 +321,7 @@ os._exit(0)  # the queues are alive: Python would take their memory away
 """
 
 
+@pytest.mark.in_turns
 @not_under_tsan  # GPUs write into the arena while the test reads it
 @pytest.mark.parametrize("seed", range(20 if WHOLE else 1))
 def test_random_ioctls_end_without_a_signal(program: Program, seed: int) -> None:

@@ -70,6 +70,7 @@ def test_it_makes_no_calls_for_other_objects(which: str, sim: Simulator) -> None
     assert costs[2].builtin - costs[1].builtin <= 40, costs
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("names", [["m.*"], ["range"], ["*"]], ids=str)
 def test_which_of_a_count_sleep_is_found_at_the_same_cost_for_each(names: list[str], sim: Simulator) -> None:
     def find(program: Program) -> None:

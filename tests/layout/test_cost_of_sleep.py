@@ -70,6 +70,7 @@ def costs(spread: str, count: int, to: str, which: str) -> tuple[int, int]:
     return asleep, awake
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("which", NAMES)
 @pytest.mark.parametrize("to", ["host", "drop"])
 @pytest.mark.parametrize("spread", SPREADS)

@@ -206,6 +206,7 @@ def programs(seed: int, release: str, folder: Path) -> tuple[Program, Program] |
     return made[0], made[1]
 
 
+@pytest.mark.in_turns
 def test_the_change_is_the_one_that_comparing_everything_finds(tmp_path: Path) -> None:
     set_aside = 0
     for seed in range(pairs.COUNT):

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import hipplan
 from hipplan.layout.layout import Layout
 from hipplan.layout.undo import wait_until_freed
@@ -63,6 +65,7 @@ def pieces(sim: Simulator) -> dict[str, int]:
     return {kind: sum(noun == kind for noun, _ in alive) for kind in ("allocation", "mapping", "reservation", "buffer")}
 
 
+@pytest.mark.in_turns
 def test_beside_ten_thousand_objects_twice_in_a_row(sim: Simulator) -> None:
     with hipplan.apply(OTHER, runtime="sim") as other:
         state = other._holding.state

@@ -191,6 +191,7 @@ def release(request: pytest.FixtureRequest, sim: Simulator) -> Iterator[str]:
         yield request.param
 
 
+@pytest.mark.in_parts
 @settings(max_examples=80 if WHOLE else 15)
 @given(old=plans(), new=plans())
 def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator, release: str) -> None:

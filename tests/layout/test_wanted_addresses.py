@@ -153,6 +153,7 @@ print(json.dumps(places))
 """
 
 
+@pytest.mark.in_turns
 def test_processes_attach_at_once_and_have_the_same_addresses(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(json.dumps({**PLAN, "contents": {"small": {"value": 7, "dtype": "u8"}}}))

@@ -68,6 +68,7 @@ def test_one_group_serves_many_calls(workers: Workers, folder: Any) -> None:
     assert results(workers.run(*tasks_for(3, folder(), calls=5))) == ["committed"] * 3
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2, 3])
 def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
     calls = [outcome.driver_calls for outcome in workers.run(*tasks_for(size, folder())) if outcome is not None]
@@ -157,6 +158,7 @@ def disturbed(outcomes: list[Outcome | None], killed: int) -> bool:
     return outcomes[killed] is not None or bool(too_late(outcomes) - {killed})
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
 def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: int) -> None:
     """The other ranks decide alike: all commit or none does, and no rank is left waiting."""
@@ -176,6 +178,7 @@ def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: i
     assert seen == {"committed", "GroupError"}
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
 def test_a_rank_stops_at_each_message_and_goes_on_when_the_others_are_done(
     workers: Workers, folder: Any, size: int

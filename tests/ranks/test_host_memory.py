@@ -30,6 +30,7 @@ def workers() -> Iterator[Workers]:
     made.close()
 
 
+@pytest.mark.in_turns
 def test_twelve_ranks_move_to_the_host_and_back(workers: Workers, folder: Any) -> None:
     for same, been, retained in values(run(workers, MANY, folder(), PLAN, script="host_tier")):
         assert same and retained == 0

@@ -207,6 +207,7 @@ def test_the_first_rank_of_each_node_makes_what_is_once_a_node(workers: Workers,
     assert "weights" in answers[2][0]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
 def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
     calls = [outcome.driver_calls for outcome in run(workers, size, folder())]
@@ -230,6 +231,7 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
     assert failed > 10 * size if WHOLE else failed > 5 * size
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
 def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
     plan = PLAN.replace("  heap:", "  part:").replace("  heap: {value", "  part: {value")
@@ -246,6 +248,7 @@ def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folde
     assert failed > 5 * size
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize("act", ["kill", "stop"])
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
 def test_a_rank_that_goes_at_any_packet_to_another_is_missed(

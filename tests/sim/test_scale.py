@@ -5,8 +5,12 @@ import threading
 import time
 from ctypes import byref, c_void_p
 
+import pytest
+
 from ..conformance.hip import SUCCESS, Hip, access, prop
 from .conftest import Script
+
+pytestmark = pytest.mark.in_turns
 
 COUNT = 100_000
 PAGE = 4096

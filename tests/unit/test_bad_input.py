@@ -451,6 +451,7 @@ def test_a_verb_that_is_invalid(verb: str) -> None:
 # Time
 
 
+@pytest.mark.in_parts
 @pytest.mark.parametrize(
     "text",
     [
