@@ -163,12 +163,13 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps other programs of this user out of the tests' sight, and the tests out of theirs; and, on the simulator,
-    the drivers and the limits of this host."""
+    the GPUs, the drivers and the limits of this host."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HIPPLAN_SOCKETS", str(tmp_path_factory.mktemp("sockets")))
         patch.delenv("HIPPLAN_HOLDER", raising=False)
         if os.environ.get("HIPPLAN_RUNTIME", "sim") == "sim":
             patch.setenv("HIPPLAN_ROOT", str(tmp_path_factory.mktemp("root")))
+            patch.setenv("CUDA_VISIBLE_DEVICES", "")  # hides NVIDIA's GPUs, and none of the simulator's
         yield
 
 

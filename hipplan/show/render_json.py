@@ -261,5 +261,5 @@ def undone_json(undone: Undone) -> dict[str, Any]:
 
 
 def visibility() -> dict[str, str]:
-    """The visibility variables that are set."""
-    return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}
+    """The visibility variables that choose devices: HIP ignores an empty one."""
+    return {name: value for name in _VISIBILITY if (value := os.environ.get(name))}
