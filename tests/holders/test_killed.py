@@ -173,6 +173,7 @@ def test_attach_succeeds_or_fails_completely_if_the_holder_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch, sim: Simulator
 ) -> None:
     monkeypatch.setenv("HOLDERS_KILL", "1")
+    run(["version"])  # starts the process that tests fork, if no test before this one has
     opened, number = descriptors(but="hipsim"), 0
     for number in NUMBERS:
         points["holders that are killed"] += 1
