@@ -19,7 +19,7 @@ from hipplan.layout import questions
 from hipplan.layout.holding import Holding, LayoutAgreement
 from hipplan.layout.state import State
 from hipplan.lowering.lowered import Lowering, require_way_back
-from hipplan.lowering.pieces import growth_step
+from hipplan.lowering.pieces import growth_steps
 from hipplan.program import away, contents, extend, patterns, remake, resize, sealing, sleepers, sleeping
 from hipplan.program.backups import MAPPED
 from hipplan.program.borders import Part
@@ -161,17 +161,18 @@ def _updated(wanted: Update, state: State, group: AgreementOrNone) -> Difference
 def _grown(wanted: Grow, state: State, group: AgreementOrNone) -> Difference:
     regions, reservations = _ranges(state.program, wanted.name)
     program = resize.grown(state.program, regions, by=wanted.by, to=wanted.to, free=wanted.free)
-    for name in reservations:
-        addresses, step = _addresses(state, name), growth_step(state.lowered, name)
-        program = extend.grown(program, name, addresses, by=wanted.by, to=wanted.to, step=step)
+    if reservations:
+        sizes = growth_steps(state.lowered, reservations)
+        program = extend.grown(program, _addresses(state, sizes), by=wanted.by, to=wanted.to)
     return _with_others(state, program, group)
 
 
 def _shrunk(wanted: Shrink, state: State, group: AgreementOrNone) -> Difference:
     regions, reservations = _ranges(state.program, wanted.name)
     program = resize.shrunk(state.program, regions, by=wanted.by, to=wanted.to)
-    for name in reservations:
-        program = extend.shrunk(program, name, _addresses(state, name), by=wanted.by, to=wanted.to)
+    if reservations:
+        addresses = _addresses(state, dict.fromkeys(reservations, 0))
+        program = extend.shrunk(program, addresses, by=wanted.by, to=wanted.to)
     return _with_others(state, program, group)
 
 
@@ -182,8 +183,9 @@ def _ranges(program: Program, pattern: str) -> tuple[list[str], list[str]]:
     return regions, [name for name, kind in kinds.items() if kind != "region"]
 
 
-def _addresses(state: State, name: str) -> extend.LiveRange:
-    return extend.LiveRange(state.address_of(name), state.size_of)
+def _addresses(state: State, sizes: Mapping[str, int]) -> dict[str, extend.LiveRange]:
+    """sizes: reservation -> what its new size is a multiple of; 0: of the granularity."""
+    return {name: extend.LiveRange(state.address_of(name), state.size_of, size) for name, size in sizes.items()}
 
 
 def _remapped(wanted: Remap, state: State, group: AgreementOrNone) -> Difference:

@@ -73,13 +73,24 @@ def named(program: Program, names: Set[str]) -> frozenset[str]:
     return frozenset(step.name for step in program.steps if whole_name(step.name) in names)
 
 
-def growth_step(program: Program, reservation: str) -> int:
-    """The size of more memory for a reservation of a fitted program is a multiple of this; 0: it may be any size."""
-    maps = [step for step in program.mappings() if step.reservation == reservation]
-    if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
+def growth_steps(program: Program, reservations: Iterable[str]) -> dict[str, int]:
+    """What the size of more memory for each reservation of a fitted program is a multiple of; 0: it may be any size."""
+    maps_of: dict[str, list[Map]] = {name: [] for name in reservations}
+    if not concerned(program.measured):
+        return dict.fromkeys(maps_of, 0)
+    for step in program.mappings():
+        if step.reservation in maps_of:
+            maps_of[step.reservation].append(step)
+    rights = _rights(program)
+    return {name: _growth_step(maps, rights) for name, maps in maps_of.items()}
+
+
+def _growth_step(maps: list[Map], rights: Mapping[str, object]) -> int:
+    """What it is for one reservation. maps: all that is mapped there."""
+    if len(maps) < 2 or len({step.size for step in maps}) > 1:
         return 0
     whole = not any(PIECE_SIGN in step.name for step in maps)
-    return 0 if whole and _is_alike(maps, _rights(program)) else maps[0].size
+    return 0 if whole and _is_alike(maps, rights) else maps[0].size
 
 
 def note(program: Program) -> str:

@@ -1,4 +1,4 @@
-"""Grows and shrinks a reservation: makes the program with more or fewer mappings at its end. Pure.
+"""Grows and shrinks reservations: makes the program with more or fewer mappings at their ends. Pure.
 
 A reservation that is full gets more addresses right behind it (ReserveBeside): code sees both
 as one range that begins at the first one's address.
@@ -6,7 +6,7 @@ as one range that begins at the first one's address.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hipplan.kinds.allocation.live import CreateAllocation
@@ -28,6 +28,8 @@ class LiveRange:
     base: int
     capacity: Callable[[str], int]
     """Bytes of addresses from a reservation's base to its end."""
+    step: int = 0
+    """Its new size is a multiple of this; 0: of the granularity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +44,59 @@ class _Placed:
         return self.at + self.step.size
 
 
-def grown(
-    program: Program, name: str, live: LiveRange, *, by: Size | None = None, to: Size | None = None, step: int = 0
-) -> Program:
-    """The program with new memory like the last mapping's, after it: at least `by` bytes more, or at least `to` in all.
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A reservation with those that were added behind it, and what is mapped there."""
 
-    step: the new size is a multiple of this; 0: of the granularity.
+    ranges: dict[str, int]
+    """Each of these reservations -> its offset from the base of the first."""
+    placed: list[_Placed]
+    """In the order of addresses."""
+
+
+def grown(
+    program: Program, lives: Mapping[str, LiveRange], *, by: Size | None = None, to: Size | None = None
+) -> Program:
+    """The program with new memory behind the last mapping of each of these reservations, like that of this mapping: at
+    least `by` bytes more, or at least `to` in all.
 
     Raises ApplyError (HP420): there is no mapping to copy the kind of memory from.
     """
-    ranges = _ranges(program, name, live)
-    placed = _placed(program, ranges)
-    if not placed:
+    taken = {*program.makers}
+    more = [
+        step
+        for name, whole in _wholes(program, lives).items()
+        for step in _more(program, name, whole, lives[name], by, to, taken)
+    ]
+    return program.grown(tuple(more), program.regions) if more else program
+
+
+def _more(
+    program: Program, name: str, whole: _Whole, live: LiveRange, by: Size | None, to: Size | None, taken: set[str]
+) -> Iterable[steps.Step]:
+    """The steps for the new memory of one reservation. taken: all names; those of these steps are added."""
+    if not whole.placed:
         raise refuse(f"'{name}' has no mapping that could grow", hint="add a mapping to the plan, then update()")
-    last = placed[-1]
+    last = whole.placed[-1]
     create = program.makers[last.step.allocation]
     if not isinstance(create, CreateAllocation):
         raise refuse(f"'{last.step.allocation}' is imported: it cannot be extended")
     require_unsealed(program, last.step.name)
     missing = to_bytes(last.end, by, to, sign=1) - last.end
     if missing <= 0:
-        return program
-    left = round_up(missing, step or _granularity(program, create))
+        return
+    left = round_up(missing, live.step or _granularity(program, create))
     made: list[steps.Step] = []
     pieces: list[tuple[str, int, int]] = []
     at = last.end
-    for reservation, start in ranges.items():
+    for reservation, start in whole.ranges.items():
         size = min(left, start + live.capacity(reservation) - at)
         if size > 0 and left:
             pieces.append((reservation, at - start, size))
             at, left = at + size, left - size
     for size in _sizes_beside(live.base + at, left):
         beside = ReserveBeside(
-            name=f"{name}+{len(ranges) + len(made)}",
+            name=f"{name}+{len(whole.ranges) + len(made)}",
             origin=None,
             size=size,
             asked=size,
@@ -88,7 +110,8 @@ def grown(
         made.append(beside)
         pieces.append((beside.name, 0, size))
         at += size
-    return _with_pieces(program, name, last, create, made, pieces)
+    yield from made
+    yield from _memory(program, name, last.step, create, pieces, taken)
 
 
 def _sizes_beside(address: int, size: int) -> list[int]:
@@ -97,31 +120,41 @@ def _sizes_beside(address: int, size: int) -> list[int]:
     return [part for part in (first, size - first) if part]
 
 
-def shrunk(program: Program, name: str, live: LiveRange, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """The program without mappings at the end: at most `by` bytes less, or so that at least `to` stay mapped.
+def shrunk(
+    program: Program, lives: Mapping[str, LiveRange], *, by: Size | None = None, to: Size | None = None
+) -> Program:
+    """The program without mappings at the ends of these reservations: of each at most `by` bytes less, or so that at
+    least `to` stay mapped.
 
     Memory without any mapping is freed too, and so are addresses that were added for growing.
     """
-    ranges = _ranges(program, name, live)
-    placed = _placed(program, ranges)
-    end = placed[-1].end if placed else 0
-    wanted = to_bytes(end, by, to, sign=-1)
-    kept = list(placed)
-    while kept and (kept[-2].end if len(kept) > 1 else 0) >= wanted:
-        kept.pop()
-    gone = {piece.step.name for piece in placed[len(kept) :]}
+    gone: set[str] = set()
+    for name, whole in _wholes(program, lives).items():
+        gone |= _less(name, whole, by, to)
     if not gone:
         return program
     maps = [*program.mappings()]
     used = {s.allocation for s in maps if s.name not in gone}
     gone |= {s.allocation for s in maps if s.name in gone} - used
-    filled = {piece.step.reservation for piece in kept}
-    gone |= {reservation for reservation in ranges if reservation != name and reservation not in filled}
     return replace(
         program,
         steps=tuple(step for step in program.steps if step.name not in gone),
         sealed={mapping: rights for mapping, rights in program.sealed.items() if mapping not in gone},
     )
+
+
+def _less(name: str, whole: _Whole, by: Size | None, to: Size | None) -> set[str]:
+    """The mappings of one reservation that go, and those of its added reservations that are empty then."""
+    end = whole.placed[-1].end if whole.placed else 0
+    wanted = to_bytes(end, by, to, sign=-1)
+    kept = list(whole.placed)
+    while kept and (kept[-2].end if len(kept) > 1 else 0) >= wanted:
+        kept.pop()
+    gone = {piece.step.name for piece in whole.placed[len(kept) :]}
+    if not gone:
+        return gone
+    filled = {piece.step.reservation for piece in kept}
+    return gone | {reservation for reservation in whole.ranges if reservation != name and reservation not in filled}
 
 
 def _granularity(program: Program, create: CreateAllocation) -> int:
@@ -135,42 +168,44 @@ def _granularity(program: Program, create: CreateAllocation) -> int:
     return next((step for step in steps_of if step and create.size % step == 0), FALLBACK_GRANULARITY)
 
 
-def _ranges(program: Program, name: str, live: LiveRange) -> dict[str, int]:
-    """The reservation and those added behind it -> the offset of each from the base of the first."""
-    ranges: dict[str, int] = {}
-    at = 0
+def _wholes(program: Program, lives: Mapping[str, LiveRange]) -> dict[str, _Whole]:
+    """The reservations with all that is mapped in each, found in one look at all steps."""
+    wholes = {name: _Whole({}, []) for name in lives}
+    of: dict[str, str] = {}
+    ends = dict.fromkeys(lives, 0)
     for step in program.reservations.values():
-        if step.name == name or getattr(step, "follows", "") == name:
-            ranges[step.name] = at
-            at += live.capacity(step.name)
-    return ranges
+        name = step.name if step.name in lives else getattr(step, "follows", "")
+        if name in lives:
+            of[step.name] = name
+            wholes[name].ranges[step.name] = ends[name]
+            ends[name] += lives[name].capacity(step.name)
+    for mapping in program.mappings():
+        if name := of.get(mapping.reservation, ""):
+            whole = wholes[name]
+            whole.placed.append(_Placed(mapping, whole.ranges[mapping.reservation] + mapping.offset))
+    for whole in wholes.values():
+        whole.placed.sort(key=lambda placed: placed.at)
+    return wholes
 
 
-def _placed(program: Program, ranges: dict[str, int]) -> list[_Placed]:
-    maps = (s for s in program.mappings() if s.reservation in ranges)
-    return sorted((_Placed(s, ranges[s.reservation] + s.offset) for s in maps), key=lambda placed: placed.at)
-
-
-def _with_pieces(
+def _memory(
     program: Program,
     name: str,
-    last: _Placed,
+    last: Map,
     create: CreateAllocation,
-    made: list[steps.Step],
-    pieces: list[tuple[str, int, int]],
-) -> Program:
-    """The program with a new allocation and mapping for each of `pieces`: (reservation, offset, bytes)."""
-    names = {*program.makers}
-    access = program.rights.get(last.step.name)
+    pieces: Iterable[tuple[str, int, int]],
+    taken: set[str],
+) -> Iterable[steps.Step]:
+    """A new allocation and mapping, with rights, for each of `pieces`: (reservation, offset, bytes)."""
+    access = program.rights.get(last.name)
     for reservation, offset, size in pieces:
-        memory, mapping = _free(f"{name}#{{}}", names), _free(f"{name}[{{}}]", names)
-        names |= {memory, mapping}
-        made.append(replace(create, name=memory, size=size, asked=size))
-        place = replace(last.step, name=mapping, reservation=reservation, allocation=memory, offset=offset)
-        made.append(replace(place, size=size, asked=size))
+        memory, mapping = _free(f"{name}#{{}}", taken), _free(f"{name}[{{}}]", taken)
+        taken |= {memory, mapping}
+        yield replace(create, name=memory, size=size, asked=size)
+        place = replace(last, name=mapping, reservation=reservation, allocation=memory, offset=offset)
+        yield replace(place, size=size, asked=size)
         if access is not None:
-            made.append(replace(access, name=mapping))
-    return program.grown(tuple(made), program.regions)
+            yield replace(access, name=mapping)
 
 
 def _free(pattern: str, taken: set[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, count
+from operator import itemgetter
 
 from hipplan.kinds.mapping.live import Map, Rights
 from hipplan.kinds.reservation.live import Reserve, ReserveBeside
@@ -63,14 +65,15 @@ def end_of_mappings(program: Program, name: str) -> int:
     """Where the last mapping of a region or reservation ends in it, in bytes; 0 if it has none."""
     if program.sleeping:
         return max((other.offset + other.size for other in mappings_within(program, name)), default=0)
-    ranges, end = _ranges(program, name), 0
-    for part in segments(program.steps):
-        if isinstance(part, MappedRun) and part.of in ranges:
-            end = max(end, ranges[part.of] + part.end)
-        elif not isinstance(part, Run):
-            maps = (step for step in part if isinstance(step, Map) and step.reservation in ranges)
-            end = max((ranges[step.reservation] + step.offset + step.size for step in maps), default=end)
-    return end
+    ranges, mappings = _ranges(program, name), _mappings_by_range(program)
+    return max(
+        (
+            start + (part.offset + part.size if isinstance(part, Map) else part.end)
+            for reservation, start in ranges.items()
+            for _, part in mappings.get(reservation, ())
+        ),
+        default=0,
+    )
 
 
 def tensors_in(program: Program) -> Iterator[Resource]:
@@ -148,18 +151,40 @@ def _around(program: Program, wanted: Resource) -> Iterator[Resource]:
 
 def _mapped(program: Program, whole: str, start: int, size: int) -> Iterator[Map]:
     """The steps that map some of these bytes of a range."""
-    ranges = _ranges(program, whole)
-    for part in segments(program.steps):
-        if not isinstance(part, Run):
-            maps = (step for step in part if isinstance(step, Map) and step.reservation in ranges)
-            for step in maps:
-                at = ranges[step.reservation] + step.offset
-                if at < start + size and start < at + step.size:
-                    yield step
-        elif isinstance(part, MappedRun) and part.of in ranges:
+    ranges, mappings = _ranges(program, whole), _mappings_by_range(program)
+    for _, part in heapq.merge(*(mappings.get(name, ()) for name in ranges), key=itemgetter(0)):
+        if isinstance(part, Map):
+            at = ranges[part.reservation] + part.offset
+            if at < start + size and start < at + part.size:
+                yield part
+        else:
             first = ranges[part.of] + part.offset
             low, high = (start - first) // part.size, -((first - start - size) // part.size)
             yield from map(part.made, part.numbers[max(0, low) : max(0, high)])
+
+
+Numbered = tuple[int, Map | MappedRun]
+"""What maps memory, with its number in the order of the steps."""
+_mappings: Memo[Program, dict[str, list[Numbered]]] = Memo()
+_added: Memo[Program, dict[str, list[ReserveBeside]]] = Memo()
+
+
+def _mappings_by_range(program: Program) -> dict[str, list[Numbered]]:
+    """The mappings of each reservation, found once: otherwise each reservation would cost a look at all steps."""
+    return _mappings.value(program, lambda: _mappings_in_order(program))
+
+
+def _mappings_in_order(program: Program) -> dict[str, list[Numbered]]:
+    mappings: dict[str, list[Numbered]] = {}
+    numbers = count()
+    for part in segments(program.steps):
+        if isinstance(part, MappedRun):
+            mappings.setdefault(part.of, []).append((next(numbers), part))
+        elif not isinstance(part, Run):
+            for step in part:
+                if isinstance(step, Map):
+                    mappings.setdefault(step.reservation, []).append((next(numbers), step))
+    return mappings
 
 
 def _ranges(program: Program, whole: str) -> dict[str, int]:
@@ -167,11 +192,17 @@ def _ranges(program: Program, whole: str) -> dict[str, int]:
     return {whole: 0} | {step.name: step.at for step in _besides(program, whole)}
 
 
-def _besides(program: Program, whole: str) -> Iterator[ReserveBeside]:
+def _besides(program: Program, whole: str) -> Sequence[ReserveBeside]:
     """The steps that have reserved more addresses behind a range."""
+    return _added.value(program, lambda: _added_to(program)).get(whole, ())
+
+
+def _added_to(program: Program) -> dict[str, list[ReserveBeside]]:
+    added: dict[str, list[ReserveBeside]] = {}
     for step in program.reservations.values():
-        if isinstance(step, ReserveBeside) and step.follows == whole:
-            yield step
+        if isinstance(step, ReserveBeside):
+            added.setdefault(step.follows, []).append(step)
+    return added
 
 
 def _made(program: Program, wanted: Sequence[Step]) -> tuple[Resource, ...]:

@@ -124,3 +124,31 @@ def test_many_single_growths_do_not_make_the_next_one_dearer(sim: Simulator) -> 
             layout.grow("cache", by=CHUNK)
         assert calls_of(lambda: layout.grow("cache", by=CHUNK)).python <= 1.2 * first
         assert layout["cache"].size == 45 * CHUNK
+
+
+def of_reservations(count: int) -> hipplan.Layout:
+    """So many, in which one mapping fits besides what is there."""
+    memory = {f"m{number}": {"device": "gpu.0", "size": CHUNK} for number in range(count)}
+    ranges = {f"r{number}": {"size": 2 * CHUNK, "access": {"gpu.0": "rw"}, "mappings": [{"allocation": f"m{number}"}]}
+              for number in range(count)}  # fmt: skip
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "allocations": memory, "reservations": ranges}
+    return hipplan.apply(plan, runtime="sim", answer=False)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_many_reservations_change_at_the_same_cost_for_each(release: str, sim: Simulator) -> None:
+    """What is mapped in them is found once, not once for each."""
+    costs: dict[int, list[int]] = {}
+    with as_release(sim, release):
+        for count in (40, 400):
+            with of_reservations(count) as layout:
+                acts = (
+                    lambda: layout.grow("r*", by=CHUNK),
+                    lambda: layout.seal("r*"),
+                    lambda: layout.unseal("r*"),
+                    lambda: layout.shrink("r*", by=CHUNK),
+                )
+                costs[count] = [sum(calls_of(act)) for act in acts]
+                assert layout.drift() == []
+    for of_few, of_many in zip(*costs.values(), strict=True):
+        assert of_many <= 1.2 * 10 * of_few
