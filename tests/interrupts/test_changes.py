@@ -15,7 +15,7 @@ from hipplan.layout.run import run
 from hipplan.layout.undo import wait_until_freed
 from hipplan.program.steps import Step
 from tests.conftest import WHOLE, Simulator
-from tests.faults.change import facts, owned, writable
+from tests.faults.change import Facts, facts, owned, writable
 from tests.faults.counting import cut, points
 from tests.faults.test_changes import ONE, OTHER, SEALED_HERE, SEALED_LONGER, become
 from tests.faults.test_every_call import program_of
@@ -35,6 +35,12 @@ def look_at_everything(layout: Layout) -> None:
 def sleep_and_wake(layout: Layout) -> None:
     layout.sleep(["hot", "model"])
     layout.wake()
+
+
+def is_in_new_memory(now: Facts, before: Facts) -> bool:
+    """Whether a region was remapped before the interrupt came, which changes nothing that its program has."""
+    is_same = all(now[kind] == before[kind] for kind in ("address", "access"))
+    return is_same and [*now["bytes"].values()] == [*before["bytes"].values()] and now["handle"] != before["handle"]
 
 
 ACTS: dict[str, tuple[str, Any]] = {
@@ -75,7 +81,8 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
                 pytest.fail(f"instruction {at} of {whole}: the interrupt was swallowed")
         assert layout.drift() == [], f"instruction {at} of {whole}"
         if layout.program is program:
-            assert facts(sim, layout) == before, f"instruction {at} of {whole}"
+            now = facts(sim, layout)
+            assert now == before or (what == "remap" and is_in_new_memory(now, before)), f"instruction {at} of {whole}"
         wait_until_freed()
         alive = {key for key in sim.alive() if key[0] != "stream"}
         assert alive == owned(sim, layout), f"instruction {at} of {whole}"
