@@ -43,6 +43,7 @@ from hipplan.cli.arguments import (
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.cli.signals import at_end
+from hipplan.cli.streams import has_reader
 from hipplan.cli.variables import load_plan, plan_options
 from hipplan.errors import ApplyError, GroupError, GroupInDoubt, LeakError, suggest
 from hipplan.files import strict_json
@@ -215,7 +216,8 @@ def _apply(
         try:
             if as_json or not given.quiet:
                 _report(layout, as_json)
-            if not given.once:
+                sys.stdout.flush()
+            if not given.once and has_reader():  # whoever ends a pipe such as `| head` waits for the layout's end
                 _wait_for_end(layout, interrupts, given.quiet)
         finally:  # also if standard output is closed or full
             code = _save(layout, saves, as_json)

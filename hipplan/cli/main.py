@@ -94,17 +94,11 @@ def run(arguments: list[str]) -> int:
             code = _run(arguments)
         except SystemExit as ended:  # from argparse, for --help or wrong usage
             code = ended.code if isinstance(ended.code, int) else ExitCode.OK
-        try:
-            if sys.stdout is not None:
-                sys.stdout.flush()
-        except BrokenPipeError:
-            sys.stdout = None  # or the interpreter complains at exit
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader has closed the pipe (`| head`)
-        sys.stdout = None  # or the interpreter complains at exit
-        return ExitCode.OK
     except MemoryError:
         return _too_little(errno.ENOMEM)
     except OSError as error:

@@ -6,18 +6,52 @@ import contextlib
 import io
 import os
 import sys
+from typing import Any
 
 
 def whole() -> None:
-    """A closed output is ignored; what is written to standard error never fails the command."""
+    """A closed output is ignored: the command does what it was asked for, and ends with its own exit code. What is
+    written to standard error never fails the command."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:  # otherwise the next opened file would get the output
             os.open(os.devnull, os.O_RDWR)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    usual = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_Output()),
+        usual.encoding,
+        usual.errors,
+        line_buffering=bool(usual.line_buffering),
+        write_through=getattr(usual, "write_through", False),
+    )
     sys.stderr = _Told(getattr(sys.stderr, "encoding", None) or "utf-8")
+
+
+def has_reader() -> bool:
+    """Whether standard output still goes anywhere, as far as was noticed: writing to it is how one notices."""
+    output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return not (isinstance(output, _Output) and output.is_lost)
+
+
+class _Output(io.FileIO):
+    """Standard output. Where its reader closes the pipe (`| head`), what is left is lost without an error: the result
+    does not depend on who reads it."""
+
+    is_lost = False
+
+    def __init__(self) -> None:
+        super().__init__(1, "wb", closefd=False)
+
+    def write(self, text: Any) -> int | None:  # type: ignore[override]  # None: a pipe that may not block is full
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            self.is_lost = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+            return len(text)
 
 
 class _Told(io.TextIOBase):

@@ -27,14 +27,9 @@ def console() -> Console:
     """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
     from rich.console import Console
 
-    class Output(Console):
-        def on_broken_pipe(self) -> None:
-            """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
-            raise BrokenPipeError
-
     width = None if sys.stdout.isatty() else _WIDE
     system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
-    return Output(width=width, color_system=system, highlight=False, markup=False, emoji=False)  # names are not markup
+    return Console(width=width, color_system=system, highlight=False, markup=False, emoji=False)  # names are not markup
 
 
 def is_plain(line: str) -> bool:

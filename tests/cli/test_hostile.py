@@ -206,6 +206,27 @@ def test_a_reader_that_has_gone_is_no_failure(form: str, folder: Path, started: 
     assert saved.stat().st_size == 4096
 
 
+@pytest.mark.parametrize("form", ["text", "json", "github", "sarif", "junit"])
+def test_a_reader_that_has_gone_does_not_make_a_wrong_plan_good(form: str, folder: Path, started: Started) -> None:
+    """The output of many is longer than what is buffered: it fails in the middle."""
+    for number in range(60):
+        (folder / f"{number}.yaml").write_text("hipplan: 1\nbuffers: {a: {kind: devise, size: 1MiB}}\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = with_output(started, writing, folder, "validate", folder, "--format", form)
+    os.close(writing)
+
+    assert (ended[0], "Traceback" in ended[1]) == (2, False)
+
+
+def test_a_layout_is_not_held_for_a_reader_that_has_gone(folder: Path, started: Started) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    assert with_output(started, writing, folder, "apply", "-", "--runtime", "sim") == (0, "")
+    os.close(writing)
+
+
 @pytest.mark.parametrize("name", [b"A\xffB", b"[/red] [bold]:smile:", b"a: [b] # c"], ids=repr)
 def test_a_device_s_name_is_only_a_name(name: bytes, folder: Path, hipplan: Run) -> None:
     """Whatever bytes a driver gives it: not text, markup or YAML."""
