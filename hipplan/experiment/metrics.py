@@ -19,6 +19,8 @@ OUTPUT_MAX = 16 << 20
 """Bytes of a repetition's output that are read: the last ones."""
 _LINE_MAX = 100_000
 """Characters of a line that patterns are matched with."""
+_END_OF_LINE = re.compile(r"\r\n|\n|\r")
+"""Not what else splits lines in Unicode, which the text of a JSON string may have."""
 
 
 def collected(wanted: Mapping[str, str | None], since: int, returned: Mapping[str, Any]) -> dict[str, float]:
@@ -27,7 +29,7 @@ def collected(wanted: Mapping[str, str | None], since: int, returned: Mapping[st
     wanted: name -> pattern. since: bytes of standard output before the run that counts. Raises Problem (HP462): one of
     the wanted ones is missing, or not a number; or a name cannot be printed.
     """
-    lines = [line[:_LINE_MAX] for line in _output(since).splitlines()]
+    lines = _END_OF_LINE.split(_output(since))
     given: dict[str, Any] = {}
     for line in lines:
         given |= {name: value for name, value in _of_json(line).items() if _is_number(value) or name not in given}
@@ -90,7 +92,7 @@ def _metric(name: str, match: str | None, lines: list[str], given: Mapping[str, 
 def _last(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
     """The last match of all lines that is not empty: (.*) matches once more at the end of each line."""
     for line in reversed(lines):
-        if matches := [match for match in pattern.finditer(line) if match[0] or match[1]]:
+        if matches := [match for match in pattern.finditer(line[:_LINE_MAX]) if match[0] or match[1]]:
             return matches[-1]
     return None
 

@@ -19,7 +19,7 @@ from hipplan.program import open_sizes
 from hipplan.program.program import Program
 from hipplan.program.steps import Step
 
-_MAPPED = ("devices", "allocations", "reservations", "regions", "vars")
+_MAPPED = ("devices", "ranks", "allocations", "reservations", "regions", "vars")
 MAPS = 20
 """Samples, at most: each makes all of the memory."""
 
