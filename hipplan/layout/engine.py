@@ -8,9 +8,10 @@ regions go, and runs the transaction (transaction.py), which commits or rolls ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from hipplan.errors import GroupInDoubt, LayoutInUse
 from hipplan.layout.holding import Holding
@@ -19,7 +20,7 @@ from hipplan.layout.transaction import run_at_free_addresses
 from hipplan.layout.undo import free_retired, log_behind, log_failures
 from hipplan.layout.verbs import VERBS, Verb, Wanted
 from hipplan.lowering.lowered import Lowering, lower
-from hipplan.program import consent, peak
+from hipplan.program import consent, contents, peak
 from hipplan.program.difference import Difference
 from hipplan.program.refusals import refuse
 from hipplan.program.runs import plain
@@ -54,15 +55,18 @@ def _change(holding: Holding, verb: Verb, wanted: Wanted, options: Options) -> D
         _require_own(holding, verb)
         _require_at_rest(holding)
 
-        state = holding.state
-        planned = verb.plan(wanted, state, agreement)
-        lowering = lower(planned, state.lowered)
-        if not planned.empty:
+        def plan() -> Lowering:
+            return lower(verb.plan(wanted, holding.state, agreement), holding.state.lowered)
+
+        lowering = plan()
+        if not lowering.planned.empty:
             if verb.ask is not None:
                 verb.ask(wanted, holding, lowering)
-            _give_notice(holding, options)
+            if options.notice is not None:
+                lowering = _after(options.notice.before, holding, lowering, plan)
+        planned = lowering.planned
         if verb.may_lose:
-            consent.require(planned, options.lose)
+            consent.require(planned, options.lose, options.is_reviewed)
         peak.require_capacity(planned)
         if agreement is not None and not agreement.has_met:
             agreement.plans(None)
@@ -70,7 +74,7 @@ def _change(holding: Holding, verb: Verb, wanted: Wanted, options: Options) -> D
         record = None if planned.empty else holding.record
         if record is not None:
             record.changed(planned.in_a_line())
-        return _run_watched(holding, lowering, replace(options, record=record, together=agreement))
+        return _run_watched(holding, lowering, plan, replace(options, record=record, together=agreement))
 
 
 def _require_own(holding: Holding, verb: Verb) -> None:
@@ -99,19 +103,29 @@ def _require_at_rest(holding: Holding) -> None:
         raise refuse("the layout is damaged: an earlier change could not be undone", hint="close it")
 
 
-def _give_notice(holding: Holding, options: Options) -> None:
-    """Calls the on_unmap of a sleep. Raises what it raises, and ApplyError (HP420) if it has changed the layout."""
-    if options.notice is not None:
-        state = holding.state
-        options.notice.before()
-        if holding.state is not state:
-            raise refuse("on_unmap changed the layout", hint="change the layout before sleep()")
+def _after(call: Callable[[], None], holding: Holding, lowering: Lowering, plan: Callable[[], Lowering]) -> Lowering:
+    """Calls callbacks, and returns the change again: copies of bytes may have added pinned memory and streams, which
+    are not in the plan. Raises what the callbacks raise, and ApplyError (HP420) if one has changed the layout."""
+    before = holding.state
+    call()
+    if holding.state is before:
+        return lowering
+    if holding.ranks is not None or not contents.differ_in_lanes(before.program, holding.state.program):
+        raise refuse("on_unmap changed the layout", hint="change the layout at another time")
+    return plan()
 
 
-def _run_watched(holding: Holding, lowering: Lowering, options: Options) -> Difference:
-    """Runs a change, and calls the watches of its memory before and after. Raises as carry_out()."""
-    watches, change = holding.watches, lowering.planned
-    _call_watches(holding, change)
+def _run_watched(holding: Holding, lowering: Lowering, plan: Callable[[], Lowering], options: Options) -> Difference:
+    """Runs a change, and calls the watches of its memory before and after. plan: makes the change again. Raises as
+    carry_out()."""
+    watches = holding.watches
+    try:
+        before = partial(watches.before, holding.state, lowering.planned)
+        lowering = _after(before, holding, lowering, plan)
+    except BaseException:
+        watches.after(holding.state, is_failing=True)
+        raise
+    change = lowering.planned
     holding.under_way.forget_done()
     if change.contents or any(step.makes == "stream" for step in plain(change.gone)):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
@@ -132,18 +146,6 @@ def _run_watched(holding: Holding, lowering: Lowering, options: Options) -> Diff
         holding.is_filling = False
     watches.after(holding.state)
     return done
-
-
-def _call_watches(holding: Holding, change: Difference) -> None:
-    """Calls the watches before a change. Raises what a callback raises, with nothing changed."""
-    state = holding.state
-    try:
-        holding.watches.before(state, change)
-        if holding.state is not state:
-            raise refuse("on_unmap changed the layout", hint="change the layout at another time")
-    except BaseException:
-        holding.watches.after(holding.state, is_failing=True)
-        raise
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -227,6 +228,31 @@ def test_on_unmap_stops_the_change(layout: hipplan.Layout) -> None:
     with pytest.raises(hipplan.ApplyError, match="on_unmap changed the layout"):
         layout.remap("one")
     watch.stop()
+
+
+def test_a_callback_may_read_bytes(sim: Simulator) -> None:
+    """The first read makes pinned memory and streams, which are not in the plan."""
+    regions = {name: {"device": "gpu.0", "size": "4MiB", "chunk": "2MiB"} for name in ("kv", "other")}
+    acts: list[Callable[[hipplan.Layout], object]] = [
+        lambda layout: layout.remap("kv"),
+        lambda layout: layout.shrink("kv", by="2MiB"),
+        lambda layout: layout.sleep("kv"),
+        lambda layout: layout.update({"hipplan": 1, "regions": {"other": regions["other"]}}, lose="*"),
+    ]
+    for act in acts:
+        with hipplan.apply({"hipplan": 1, "regions": regions}, runtime="sim") as layout:
+            layout.fill("other", 7)
+            layout.fill("kv", 5)
+            bytes_read: list[int] = []
+            layout.watch("kv", on_unmap=lambda name, read=layout.read, to=bytes_read: to.append(int(read("other")[-1])))
+            act(layout)
+            assert bytes_read == [7]
+            assert layout.drift() == []
+    with hipplan.apply({"hipplan": 1, "regions": regions}, runtime="sim") as layout:
+        layout.fill("kv", 5)
+        layout.sleep("kv", on_unmap=lambda names: layout.read("other"))
+        layout.wake()
+        assert set(layout.read("kv")) == {5}
 
 
 def test_an_error_of_on_map_hides_no_other(layout: hipplan.Layout, caplog: pytest.LogCaptureFixture) -> None:
