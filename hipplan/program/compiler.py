@@ -105,6 +105,7 @@ def planned_change(
     new = updated_asleep.carried_over(old, contents.with_lanes_of(old, program))
     change = difference(old, new, renewed, fills=True)
     updated_asleep.require_places(change)
+    updated_asleep.require_awake(change)
     ready = contents.with_lanes(sealing.opened(new, change.contents), staging_of(change.contents))
     if ready is not new:  # only what is filled is unsealed and has lanes
         change = difference(old, ready, renewed, fills=True)

@@ -8,8 +8,10 @@ from hipplan.errors import ApplyError
 from hipplan.kinds.mapping.live import Map
 from hipplan.program import away, steps
 from hipplan.program.backups import is_backup
+from hipplan.program.content_steps import where_written
 from hipplan.program.difference import Difference
 from hipplan.program.groups import about_memory, groups_asleep, parted
+from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse_asleep
@@ -77,6 +79,17 @@ def require_places(change: Difference) -> None:
     for step in change.new.sleeping:
         if isinstance(step, Map) and ("reservation", step.reservation) not in change.kept:
             raise _changed(plan_name_of(change.old, step.allocation))
+
+
+def require_awake(change: Difference) -> None:
+    """Raises ApplyError (HP441): the change would write into memory that sleeps."""
+    if not change.new.sleeping or not change.contents:
+        return
+    written, nothing = where_written(change.contents), Intervals()
+    for mapping in change.new.resources:
+        parts = written.get(mapping.inside, nothing) if mapping.memory and mapping.asleep else nothing
+        if next(parts.within(mapping.offset, mapping.offset + mapping.size), None) is not None:
+            raise refuse_asleep(mapping.inside, "the plan has contents for it that the copy lacks")
 
 
 def _changed(name: str) -> ApplyError:

@@ -238,3 +238,21 @@ def test_the_name_contents_is_a_name_as_any_other(noun: str, sim: Simulator) -> 
         layout.fill(name, 2)
         assert bytes_of(layout, name) == [2]
         assert layout.drift() == []
+
+
+@pytest.mark.parametrize("to", ["host", "drop"])
+def test_contents_for_memory_that_sleeps_are_refused(to: str, sim: Simulator) -> None:
+    def plan(size: int, **more: int) -> dict[str, Any]:
+        tensors = {name: {"dtype": "u8", "shape": [bytes_]} for name, bytes_ in {"h": size, **more}.items()}
+        region = {"size": "4MiB", "chunk": "2MiB", "tensors": tensors}
+        return {"hipplan": 1, "regions": {"c": region}, "contents": {f"c.{name}": {"value": 3} for name in tensors}}
+
+    with hipplan.apply(plan(1000), runtime="sim") as layout:
+        layout.sleep("c", to=to)
+        for new in (plan(2000), plan(1000, k=50)):
+            with pytest.raises(hipplan.ApplyError, match=r"HP441.*'c', or part of it, is asleep"):
+                layout.update(new, lose="*")
+        layout.wake()
+        assert set(layout.read("c.h")) == {3}
+        layout.update(plan(1000, k=50), lose="*")
+        assert set(layout.read("c.k")) == {3}
