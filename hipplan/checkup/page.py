@@ -15,6 +15,10 @@ from hipplan.units import about_size
 
 _QUIET = (AS_DECLARED, SEEN)
 """Outcomes that need no word: what was seen stands there."""
+LIBRARY = ("kind", "library", "HIP", "driver")
+"""What is said of the library that was asked."""
+SPEEDS = (", us", ", ms", ", GB/s")
+"""The ends of the names of speeds and times."""
 _NO_RATIO = 1.25
 """Numbers of speeds that are closer than this are one."""
 Row = tuple[str, str, str]
@@ -78,7 +82,7 @@ def differences(a: Document, b: Document) -> list[Row]:
     """What two checkups saw otherwise: where, what the first saw, what the second saw. Speeds only where one is 1.25
     times the other or more."""
     rows: list[Row] = []
-    for name in ("kind", "library", "HIP", "driver"):
+    for name in LIBRARY:
         left, right = (document["answers"][0]["seen"][name] for document in (a, b))
         rows += [(name, left, right)] if left != right else []
     ours, theirs = _by_place(a), _by_place(b)
@@ -101,7 +105,7 @@ def _by_place(document: Document) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _is_alike(key: str, left: Any, right: Any) -> bool:
-    if left is None or right is None or not key.endswith((", us", ", ms", ", GB/s")):
+    if left is None or right is None or not key.endswith(SPEEDS):
         return bool(left == right)
     first, other = (float(value[0] if isinstance(value, list) else value) for value in (left, right))
     return max(first, other) < _NO_RATIO * max(min(first, other), 1e-9)

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from hipplan.checkup.examination import Document
+from hipplan.checkup.page import LIBRARY, SPEEDS
 from hipplan.errors import Diagnostic, PlanError, reason_of
 from hipplan.files import strict_json
 
 _BYTES_MAX = 4 << 20
 _KEYS = {"hipplan", "date", "seconds", "system", "findings", "left", "answers"}
-_OF_ANSWER = {"part", "question", "outcome", "seen", "declared", "why"}
+_TEXTS = ("part", "question", "outcome", "why")
 
 
 def read(path: str) -> Document:
@@ -37,11 +38,23 @@ def read(path: str) -> Document:
 def _are_answers(answers: Any) -> bool:
     if not isinstance(answers, list) or not answers:
         return False
-    whole = all(
-        isinstance(answer, dict) and answer.keys() >= _OF_ANSWER and isinstance(answer["seen"], dict)
-        for answer in answers
-    )
-    return whole and answers[0]["seen"].keys() >= {"kind", "library", "HIP", "driver", "machine"}
+    if not all(map(_is_answer, answers)):
+        return False
+    profile = answers[0]["seen"]
+    return "machine" in profile and all(isinstance(profile.get(name), str) for name in LIBRARY)
+
+
+def _is_answer(answer: Any) -> bool:
+    if not isinstance(answer, dict) or not isinstance(answer.get("seen"), dict):
+        return False
+    texts = all(isinstance(answer.get(name), str) for name in _TEXTS)
+    return texts and all(_is_speed(value) for name, value in answer["seen"].items() if name.endswith(SPEEDS))
+
+
+def _is_speed(value: Any) -> bool:
+    """Whether it is a number, or that of hipplan's memory and the one of ordinary memory beside it."""
+    numbers = value if isinstance(value, list) else [value]
+    return bool(numbers) and all(number.__class__ in (int, float) for number in numbers)
 
 
 def _no_report(path: str, why: str) -> PlanError:

@@ -159,6 +159,31 @@ def test_speeds_differ_from_a_quarter_on(
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("part", ["x"]),
+        ("question", 3),
+        ("why", None),
+        ("seen", []),
+        ("seen", {"map, us": "fast"}),
+        ("seen", {"a, ms": []}),
+    ],
+)
+def test_a_report_with_a_wrong_value_is_refused(
+    written: tuple[Path, subprocess.CompletedProcess[str]], name: str, value: object, tmp_path: Path, doctor: Run
+) -> None:
+    for number in (0, 3):
+        document = read(str(written[0]))
+        document["answers"][number][name] = value
+        file = tmp_path / "a.json"
+        file.write_text(json.dumps(document))
+        done = doctor("--compare", file, written[0])
+
+        assert done.returncode == 2
+        assert "error[HP466]: this is no report of a checkup" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("hipplan 0.1.0", "Expecting value"),
