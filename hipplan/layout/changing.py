@@ -62,7 +62,9 @@ class ChangesInPlace(HasPools, InGroup):
         from hipplan.layout.wanted import WantedPlan
 
         wanted = WantedPlan(plan, vars, listed(lose), bind)
-        options = Options(bind=bind, on_step=on_step, verify=verify, lose=wanted.lose).checked()
+        options = Options(
+            bind=bind, on_step=on_step, verify=verify, lose=wanted.lose, is_reviewed=wanted.is_reviewed
+        ).checked()
         return carry_out(self._holding, Update(wanted), options)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:

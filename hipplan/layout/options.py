@@ -41,6 +41,8 @@ class Options:
     """Memory with views may be removed, too."""
     lose: Sequence[str] = ()
     """Names and patterns of what an update may lose, equal in all ranks."""
+    is_reviewed: bool = False
+    """`lose` is that of a reviewed change."""
     notice: Notice | None = None
     """What a sleep calls before its memory goes."""
 

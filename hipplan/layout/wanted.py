@@ -42,6 +42,11 @@ class WantedPlan:
             self._folder, self._reviewed = path.parent, read(path)
             self.lose = self._reviewed.lose
 
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether it is a reviewed change, with what it may lose."""
+        return self._reviewed is not None
+
     def change(self, state: State, group: AgreementOrNone) -> Difference:
         """The change from a state of the layout. Raises PlanError, MachineError, ApplyError (HP425)."""
         reviewed = self._reviewed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -19,18 +20,21 @@ _PATTERNS_MAX = 40
 """If more patterns would be needed to name what is lost, the message suggests "*"."""
 
 
-def require(change: Difference, lose: Sequence[str]) -> None:
+def require(change: Difference, lose: Sequence[str], is_reviewed: bool = False) -> None:
     """Raises ApplyError (HP423), with nothing changed: the change loses something that no pattern names.
 
     lose: names of objects, in which * stands for any text; the name of a region or reservation also means what is in
-    it.
+    it. is_reviewed: they come from the file of a reviewed change.
     """
     refused = [loss for loss in losses(change).values() if not is_allowed(loss, lose)]
     if refused:
         keys = {(loss.kind, loss.name) for loss in refused}
         lines = (line for line in listing.lines(change) if line.loss and (line.loss.kind, line.loss.name) in keys)
-        names = ", ".join(f'"{pattern}"' for pattern in [*lose, *patterns_for(refused, change.old.resources)])
-        hint = f"nothing was changed; if this is meant, add lose=[{names}]"
+        patterns = [*lose, *patterns_for(refused, change.old.resources)]
+        names = ", ".join(f'"{pattern}"' for pattern in patterns)
+        options = " ".join(f"--lose {shlex.quote(pattern)}" for pattern in patterns)
+        consent = f"preview the change again with {options}" if is_reviewed else f"add lose=[{names}]"
+        hint = f"nothing was changed; if this is meant, {consent}"
         raise refusal(f"the update would lose {total_text(refused)}", map(str, lines), hint)
 
 

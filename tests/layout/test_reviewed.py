@@ -61,8 +61,9 @@ def test_what_was_reviewed_is_what_happens(preview: Preview, layout: Layout) -> 
 
 
 def test_a_loss_without_consent_stays_refused(preview: Preview, layout: Layout) -> None:
-    with pytest.raises(ApplyError, match=r"HP423.*the update would lose"):
+    with pytest.raises(ApplyError, match=r"HP423.*the update would lose") as raised:
         layout.update(preview("--lose", "cache"))
+    assert "preview the change again with --lose cache --lose scratch" in str(raised.value)
     assert layout["cache"].size == 4 * MIB
 
 
