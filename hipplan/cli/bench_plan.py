@@ -80,7 +80,7 @@ def _print(figures: list[Figure]) -> None:
     from hipplan.units import short_size
 
     if not figures:
-        render.print_line("the plan has no memory that can be measured")
+        render.print_line("there is nothing to measure: see --measure and --objects; a copy needs two objects")
         return
     rows = [
         [

@@ -16,7 +16,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from hipplan.cli.arguments import Parser, format_option, seconds
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, seconds
 from hipplan.cli.held import ago, place_of, state_of
 from hipplan.errors import ExitCode, HipplanError, printable
 from hipplan.files import strict_json
@@ -35,6 +35,8 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.holders import names, requests
 
+    if given.quiet and given.format == "json":
+        raise WrongUsage("-q prints names, and --format json all that is known: leave one out")
     if given.quiet:
         print("".join(f"{name}\n" for name, _, _ in names.known()), end="")
         return ExitCode.OK

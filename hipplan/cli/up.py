@@ -66,6 +66,8 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    from hipplan.holders.names import is_name, why_no_name
+
     for option, descriptor in (("--filler", given.filler), ("--starter", given.starter)):
         if descriptor is not None and not _is_open(descriptor):
             raise WrongUsage(f"{option}: hipplan itself starts a process so")
@@ -77,6 +79,8 @@ def run(given: Namespace) -> int:
         raise WrongUsage("--foreground is the holder itself: leave --no-wait out")
     if given.name is None:
         given.name = _name_of_plan(given)
+    elif not is_name(given.name):
+        raise WrongUsage(f"--name: {why_no_name(given.name)}")
     return _run_holder(given) if given.foreground or given.starter is not None else _start(given)
 
 

@@ -42,9 +42,13 @@ def is_name(name: str) -> bool:
 def check(name: str) -> str:
     """The name, if it is valid. Raises HeldError (HP451)."""
     if not is_name(name):
-        why = f"{name[:80]!r} is not 1 to 64 letters, digits, - and _, the first of them a letter or a digit"
-        raise HeldError(Diagnostic("HP451", "this name is not valid for a holder", why=why))
+        raise HeldError(Diagnostic("HP451", "this name is not valid for a holder", why=why_no_name(name)))
     return name
+
+
+def why_no_name(name: str) -> str:
+    """Why a holder cannot have this name."""
+    return f"{name[:80]!r} is not 1 to 64 letters, digits, - and _, the first of them a letter or a digit"
 
 
 class Name:

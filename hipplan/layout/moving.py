@@ -14,6 +14,7 @@ from hipplan.layout.options import OnBytes
 from hipplan.layout.streams import Stream
 from hipplan.layout.transfer import Transfer
 from hipplan.layout.transfers import Moves
+from hipplan.plain import callback
 from hipplan.program.lookup import resources_behind
 from hipplan.program.memory import Memory
 from hipplan.program.program import Program
@@ -160,6 +161,7 @@ class MovesBytes(InGroup):
         self, *names: str, on_bytes: OnBytes | None = None, stream: str | Stream | None = None
     ) -> Iterator[Moves]:
         """The moves of one call. Their memory is leased meanwhile, so that it cannot be freed."""
+        callback(on_bytes, "on_bytes")
         if stream is not None and on_bytes is not None:
             raise ValueError("on_bytes is for work that is waited for: remove it, or stream")
         self._holding.require_open()

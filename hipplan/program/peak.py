@@ -46,7 +46,9 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
     limit = machine.limits.open_files
     if machine.runtime != "cuda" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
-        findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
+        why = f"{OPEN_FILES_MARGIN} are reserved for the process"
+        hint = "raise the hard limit (ulimit -Hn), or change less at once"
+        findings.add(Diagnostic("HP308", summary, why=why, hint=hint))
 
 
 def host_bounds(machine: Machine) -> list[tuple[int, str, str]]:

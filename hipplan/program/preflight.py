@@ -265,7 +265,7 @@ class _Rules:
             return
         of_pools = chunks_of_pools(self.objects.regions.values())
         count = descriptors_of(self.memory) + of_pools
-        if count + OPEN_FILES_MARGIN > limit:
+        if count and count + OPEN_FILES_MARGIN > limit:
             fewer = "chunks" if of_pools else "allocations"
             allocations = sum(many for step, many in self.memory if step.makes == "allocation")
             pools = f", and the chunks of pools for PyTorch up to {of_pools}" if of_pools else ""

@@ -60,7 +60,8 @@ def _longer(program: Program, name: str, by: Size | None, to: Size | None, free:
         raise refuse(
             f"'{name}' cannot grow to {full_size(count * chunk)}: it reserves {full_size(room)}",
             why=f"{full_size(region.mapped)} are mapped, in chunks of {full_size(chunk)}",
-            hint="give it a chunk: then it reserves as many addresses as its devices have memory"
+            hint=("" if region.region.spec.chunk else "give it a chunk: then ")
+            + "it reserves as many addresses as its devices have memory"
             if program.open_sizes.get(name, "").startswith(FILL)
             else f"write reserve: {format_size(count * chunk)} into the plan, then apply it again",
         )

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -248,3 +249,13 @@ def test_a_region_that_fills_is_mapped_as_large_as_beside_the_rest_of_its_plan(h
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["figures"][0]["bytes"] == 768 << 20
+
+
+def test_a_plan_for_ranks_is_measured_by_one(tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    heap = "{device: gpu.0, size: 8MiB, map: {ranks: node, access: rw}}"
+    plan.write_text(f"hipplan: 1\nranks: {{}}\nregions: {{heap: {heap}}}\n")
+    done = hipplan("bench", plan, "--runtime", "sim", "--repeats", "1")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hipMemMap" in done.stdout

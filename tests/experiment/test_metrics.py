@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from typing import Any
 
@@ -50,6 +51,14 @@ def test_a_name_that_cannot_be_printed_is_refused(printed: Any, name: str, writt
 )
 def test_of_several_matches_the_last_counts(printed: Any, text: str, pattern: str, expected: float) -> None:
     assert printed(text, {"x": pattern}) == {"x": expected}
+
+
+def test_lines_of_json_may_be_long_and_have_any_text(printed: Any) -> None:
+    samples = [0.123456789] * 20_000
+    assert printed(json.dumps({"x": 1.5, "samples": samples})) == {"x": 1.5}
+    for end in ("\u2028", "\x85", "\x1c"):
+        assert printed(json.dumps({"note": f"a{end}b", "x": 2}, ensure_ascii=False), {"x": None}) == {"x": 2}
+    assert printed("step 1\rstep 2\r\n", {"step": r"^step (\d)$"}) == {"step": 2}
 
 
 def test_a_match_without_a_number_is_refused(printed: Any) -> None:

@@ -296,9 +296,9 @@ def test_a_name_has_one_holder(held: Held, plan: Path, capfd: Any) -> None:
     assert run(["up", str(plan), "--name", "w"]) == 4
     assert "HP451" in capfd.readouterr().err
     for name in ("no/name", "_", "-x", "x" * 65):
-        assert run(["up", str(plan), f"--name={name}"]) == 4
+        assert run(["up", str(plan), f"--name={name}"]) == 2
         rule = f"'{name}' is not 1 to 64 letters, digits, - and _, the first of them a letter or a digit\n"
-        assert f"error[HP451]: this name is not valid for a holder\n  why:  {rule}" in capfd.readouterr().err
+        assert f"hipplan up: error: --name: {rule}" in capfd.readouterr().err
     assert requests.status("w")["pid"] == process
 
 

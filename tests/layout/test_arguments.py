@@ -106,6 +106,7 @@ def test_a_rank_is_one_of_its_group(given: Any, error: type[Exception]) -> None:
         (lambda layout: layout.wake(retain=2), "retain must be True or False, not int"),
         (lambda layout: layout.wake(on_bytes=3), "on_bytes must be a function"),
         (lambda layout: layout.sleep("kv", on_bytes=3), "on_bytes must be a function"),
+        (lambda layout: layout.fill("kv", 3, on_bytes=3), "on_bytes must be a function"),
         (lambda layout: layout.update(plan(), lose="*", on_step=3), "on_step must be a function"),
         (lambda layout: layout.update(plan(), lose="*", verify="x"), "verify must be True or False"),
         (lambda layout: hipplan.apply(plan(), runtime="sim", answer="x"), "answer must be True or False"),

@@ -278,6 +278,12 @@ def test_descriptors_are_counted_where_each_allocation_takes_one(runtime: str, e
         assert len(compiled(plan, few).steps) == 50
 
 
+def test_a_plan_that_takes_no_descriptor_needs_none() -> None:
+    none_left = machine(runtime="sim", limits=load_machine("sim-2").limits.model_copy(update={"open_files": 10}))
+
+    assert len(compiled({"buffers": {"b": {"kind": "device", "size": 4096}}}, none_left).steps) == 1
+
+
 def test_what_cannot_hold_the_memory_that_moves_bytes_is_reported_at_the_contents() -> None:
     small = machine(host_memory=8 * MIB)
     with pytest.raises(MachineError) as caught:
