@@ -20,6 +20,8 @@ from pathlib import Path
 from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, print_notice
 from hipplan.errors import Diagnostic, RuntimeUnavailable, reason_of
 
+_PLACE = re.compile(r"^profile line \d+ (?='[a-z_.]+=)")
+"""A line of the profile that is made of the options, which nobody has written."""
 _FAIL = "make calls fail, such as hipMemMap@3=hipErrorOutOfMemory; with --library, such as alloc_memory_of_gpu@3=ENOMEM"
 
 
@@ -89,7 +91,8 @@ def _on_simulator(command: list[str], given: Namespace) -> int:
     if why := refusal(profile, variables):
         by_option = {*variables, *(() if profile is None else ("HIPSIM_PROFILE",))}
         variable, _, rest = why.partition(": ")
-        raise WrongUsage(f"the simulator cannot start: {rest if variable in by_option else why}")
+        shown = rest if variable in by_option else why
+        raise WrongUsage(f"the simulator cannot start: {_PLACE.sub('', shown)}")
     return simulate(command, profile, variables)
 
 

@@ -170,7 +170,8 @@ def _data(path: str) -> dict[str, Any]:
             hint = (
                 "pass the folder of the checkpoint or its config.json; `hipplan import safetensors` takes such a file"
             )
-        raise PlanError(Diagnostic("HP422", f"{path} is not JSON", why=str(error)[:200], hint=hint)) from None
+        why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)[:200]
+        raise PlanError(Diagnostic("HP422", f"{path} is not JSON", why=why, hint=hint)) from None
     if not isinstance(data, dict):
         why = "it is larger than any config" if data is None else f"it is {called(data)}"
         raise PlanError(Diagnostic("HP422", f"{path} is no model's config.json", why=why))

@@ -103,11 +103,11 @@ def test_help_of_a_verb_is_that_verbs_help(hipplan: Run) -> None:
         (["--fail", "hipMemMpa@1=2"], "fault rule 'hipMemMpa@1=2': no call hipMemMpa to fail; did you mean hipMemMap?"),
         (
             ["--hip-version", "5.7"],
-            "profile line 1 'hip_version=5.7': the simulator offers the ABI of HIP 6.1 to 7.x only",
+            "'hip_version=5.7': the simulator offers the ABI of HIP 6.1 to 7.x only",
         ),
         (
             ["--hip-version", "9.9"],
-            "profile line 1 'hip_version=9.9': the simulator offers the ABI of HIP 6.1 to 7.x only",
+            "'hip_version=9.9': the simulator offers the ABI of HIP 6.1 to 7.x only",
         ),
         (["--trace", "/no/such/trace"], "cannot write the trace /no/such/trace"),
     ],
