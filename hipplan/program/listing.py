@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
@@ -15,6 +16,7 @@ from hipplan.program import losses
 from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change
 from hipplan.program.losses import Loss
+from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import RANGES, Access, Resource
@@ -54,11 +56,12 @@ def lines(change: Change) -> list[Line]:
     """The lines in the order of the new program, then the removed objects. A region and its chunks are one line."""
     change = change.about
     old, new, lost = _ByKey(change.old), _ByKey(change.new), losses.losses(change)
+    carried = change.carried  # found once: all steps that carry bytes have to be looked at
     changed_lines = []
     for resource in new.shown():
         was = old.twin(resource, new)
         loss = None if was is None else lost.get((was.kind, was.name))
-        if line := _line(resource, was, change, new):
+        if line := _line(resource, was, change, new, carried):
             changed_lines.append(replace(line, loss=loss))
         elif loss is not None:
             span = new.spans.get(resource.name)
@@ -150,8 +153,9 @@ class _ByKey:
                 yield resource
 
 
-def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey) -> Line | None:
-    """The line of an object of the new program, without what it loses. was: the same object of the old program."""
+def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey, carried: Set[str]) -> Line | None:
+    """The line of an object of the new program, without what it loses. was: the same object of the old program.
+    carried: as of the change."""
     span = new.spans.get(resource.name)
     if was is None:
         if resource.kind == "tensor" and resource.inside not in change.old.regions:
@@ -167,11 +171,11 @@ def _line(resource: Resource, was: Resource | None, change: Change, new: _ByKey)
         chunks = _recreated_chunks(was, resource, change)
         sign, what = "-/+" if chunks else "~", ", ".join(filter(None, [chunks, *_details(was, resource, change)]))
     else:
-        sign, what = "-/+", ", ".join(filter(None, _again(was, resource, change)))
+        sign, what = "-/+", ", ".join(filter(None, _again(was, resource, change, carried)))
     return Line(sign, resource.kind, resource.name, what, span) if what else None
 
 
-def _again(was: Resource, now: Resource, change: Change) -> Iterator[str]:
+def _again(was: Resource, now: Resource, change: Change, carried: Set[str]) -> Iterator[str]:
     """How an object is recreated."""
     if now.kind in RANGES and _chunks_recreated(now, change)[0] == 0:
         yield from ("is reserved again", _sizes(was, now), "with its bytes" * (now.kind == "region"))
@@ -179,7 +183,7 @@ def _again(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     yield from ("is recreated", _sizes(was, now), _devices(was, now))
     count, of = _chunks_recreated(now, change)
     yield f"{of - count} of {of} chunks with their bytes" * (count < of)
-    yield "with its bytes" * (now.name in change.carried)
+    yield "with its bytes" * (now.name in carried)
 
 
 def _slept(was: Resource, now: Resource, change: Change) -> str:
@@ -254,7 +258,7 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     if now.kind == "region" and was.size != now.size:
         yield f"{'grows' if now.size > was.size else 'shrinks'}, {_sizes(was, now)}"
     if now.kind == "reservation":
-        before, after = (_mapped(program, now.name) for program in (change.old, change.new))
+        before, after = (_bytes_mapped(program).get(now.name, 0) for program in (change.old, change.new))
         if before != after:
             equal = change.part.bytes_mapped(now.name) if change.part is not None else 0
             mapped = f"{full_size(before + equal)} -> {full_size(after + equal)}"
@@ -284,10 +288,20 @@ def _array(tensor: Resource) -> str:
     return f"{tensor.dtype} {'x'.join(map(str, tensor.shape))}"
 
 
-def _mapped(program: Program, reservation: str) -> int:
-    return sum(
-        resource.size for resource in program.resources if resource.kind == "mapping" and resource.inside == reservation
-    )
+_mapped: Memo[Program, Mapping[str, int]] = Memo()
+
+
+def _bytes_mapped(program: Program) -> Mapping[str, int]:
+    """Range -> how many bytes its mappings take, found once: otherwise each range would cost a look at all objects."""
+    return _mapped.value(program, lambda: _sizes_mapped(program))
+
+
+def _sizes_mapped(program: Program) -> Mapping[str, int]:
+    sizes: Counter[str] = Counter()
+    for resource in program.resources:
+        if resource.kind == "mapping":
+            sizes[resource.inside] += resource.size
+    return sizes
 
 
 def _rights(resource: Resource, program: Program) -> tuple[object, ...]:

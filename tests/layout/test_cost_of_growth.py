@@ -9,7 +9,7 @@ import hipplan
 from hipplan.program.on_demand import LEAST
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
-from tests.python_calls import CHUNK, Calls, calls_of
+from tests.python_calls import CHUNK, Calls, calls_of, instructions_of
 
 RELEASES = ("6.4.43484", "7.2.53211", "7.15.0")
 
@@ -151,4 +151,21 @@ def test_many_reservations_change_at_the_same_cost_for_each(release: str, sim: S
                 costs[count] = [sum(calls_of(act)) for act in acts]
                 assert layout.drift() == []
     for of_few, of_many in zip(*costs.values(), strict=True):
+        assert of_many <= 1.2 * 10 * of_few
+
+
+def test_a_change_of_many_reservations_is_shown_at_the_same_cost_for_each(sim: Simulator) -> None:
+    """What is mapped in them, and which bytes are carried, is found once, not once for each line."""
+    taken: dict[int, list[int]] = {}
+    for count in (40, 400):
+        with of_reservations(count) as layout:
+            acts = (
+                lambda: layout.remap("r*"),
+                lambda: layout.grow("r*", by=CHUNK),
+                lambda: layout.shrink("r*", by=CHUNK),
+            )
+            changes = [act() for act in acts]
+            taken[count] = [instructions_of(change.lines) for change in changes]
+            assert [len(change.lines()) for change in changes] == [2 * count] * 3
+    for of_few, of_many in zip(*taken.values(), strict=True):
         assert of_many <= 1.2 * 10 * of_few
