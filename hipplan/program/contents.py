@@ -21,6 +21,7 @@ from hipplan.kinds.stream.live import CreateStream
 from hipplan.language.findings import Findings
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, MemoryPart, Staging, Taken
+from hipplan.program.memo import Memo
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -252,8 +253,15 @@ def _lane_names(devices: Iterable[int]) -> set[str]:
     return {name for n in devices for name in (staging_name(n), *(stream_name(n, lane) for lane in range(STREAMS)))}
 
 
-def lanes_of(program: Program) -> Staging:
-    """The pinned memory of a program's lanes, by device."""
+_lanes: Memo[Program, Mapping[int, int]] = Memo()
+
+
+def lanes_of(program: Program) -> Mapping[int, int]:
+    """The pinned memory of a program's lanes, by device. It is found once: each step of the contents asks for it."""
+    return _lanes.value(program, lambda: _lanes_in(program))
+
+
+def _lanes_in(program: Program) -> Staging:
     made = (step for _, step in program.single if isinstance(step, CreatePinnedBuffer))
     return {step.device: step.size for step in made if step.name == staging_name(step.device)}
 

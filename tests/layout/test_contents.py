@@ -24,6 +24,7 @@ from hipplan.program.content_steps import MemoryPart
 from hipplan.program.memory import Memory
 from hipplan.program.resources import Resource
 from tests.conftest import Simulator
+from tests.python_calls import calls_of
 
 MIB = 2**20
 RNG = numpy.random.default_rng(7)
@@ -747,3 +748,15 @@ def test_only_the_device_that_holds_memory_may_fill_it_except_on_cuda() -> None:
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP213"]
     assert "gpu.0 may not write 'r[0]'" in str(caught.value)
     hipplan.compile(source, load_machine("sim-2").model_copy(update={"runtime": "cuda"}))
+
+
+@pytest.mark.parametrize("content", [{"value": 3}, {"copy_of": "source"}], ids=["value", "copy"])
+def test_many_contents_are_written_at_the_same_cost_for_each(content: dict[str, Any], sim: Simulator) -> None:
+    """The pinned memory and streams that write them are found once, not once for each."""
+    costs = []
+    for count in (40, 40, 400):  # the first one also pays for what is imported
+        buffers = {name: {"kind": "device", "size": 4096} for name in ("source", *map("b{}".format, range(count)))}
+        contents = {name: content for name in buffers if name != "source"}
+        plan = hipplan.load({"hipplan": 1, "buffers": buffers, "contents": contents})
+        costs.append(sum(calls_of(lambda plan=plan: hipplan.apply(plan, runtime="sim", answer=False).close())))
+    assert costs[2] <= 1.2 * 10 * costs[1]
