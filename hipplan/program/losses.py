@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
@@ -140,6 +141,12 @@ class _Side:
         """Ordinal -> the name of the device."""
         return {ordinal: name for name, ordinal in self.program.devices.items()} | {CPU_ORDINAL: f"the {HOST}"}
 
+    @cached_property
+    def placed(self) -> dict[tuple[str, str, int], Resource]:
+        """(allocation, range, offset in it) -> the mapping there. One allocation may have thousands of mappings."""
+        mappings = chain.from_iterable(self.mapped.values())
+        return {(mapping.memory, mapping.inside, mapping.offset): mapping for mapping in mappings}
+
     def owner(self, memory: str) -> Resource:
         """The region of a chunk; another allocation itself."""
         mappings = self.mapped.get(memory)
@@ -264,12 +271,11 @@ class _Losses:
         memory, of_region = mapping.memory, mapping.inside in self._old.program.regions
         if ("allocation", memory) not in self._new.objects or (of_region and memory in self._gone):
             return ""  # a chunk is recreated at its place in the region
-        now = self._new.mapped.get(memory, ())
         if ("reservation", mapping.inside) in self._change.kept:
-            here = (other for other in now if (other.inside, other.offset) == (mapping.inside, mapping.offset))
-            if (same := next(here, None)) is not None:
+            same = self._new.placed.get((memory, mapping.inside, mapping.offset))
+            if same is not None:
                 return "goes" if same.size < mapping.size else ""
-        return "moves" if now else "goes"
+        return "moves" if self._new.mapped.get(memory) else "goes"
 
     def _of_rights(self) -> None:
         for range_, before in self._old.ranges.items():

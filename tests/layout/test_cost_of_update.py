@@ -23,7 +23,7 @@ from tests.conftest import Simulator
 from tests.frozen import pairs
 from tests.frozen.stage import RELEASES
 from tests.layout.test_runs_or_written_out import CHANGES as COUNTED
-from tests.python_calls import CHUNK, calls_of
+from tests.python_calls import CHUNK, calls_of, instructions_of
 
 CALLS_OF_BUFFER_MAX = 25
 """Python calls of a whole update for each buffer that stays: compiling the plan makes most of them."""
@@ -124,6 +124,19 @@ def test_a_buffer_of_a_count_costs_few_calls(buffer: dict[str, Any], most: int, 
         document = {"hipplan": 1, "devices": {"gpu": {}}, "buffers": {"b": {**buffer, "count": count}}}
         costs.append(calls_of(lambda document=document: compile_plan(hipplan.load(document), "mi300x-8")).python)
     assert costs[2] - costs[1] <= 1000 * most + CALLS_OF_CHUNKS_MAX
+
+
+def test_memory_that_is_mapped_often_is_compared_at_the_same_cost_for_each(sim: Simulator) -> None:
+    """Where each of its bytes is then is found once, not once for each mapping."""
+    costs = []
+    for count in (40, 40, 400):  # the first one also pays for what is imported
+        shared = {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "shared"}] * count}
+        memory = {"allocations": {"shared": {"device": "gpu.0", "size": CHUNK}}, "reservations": {"table": shared}}
+        same = plan(memory, {})
+        with hipplan.apply(same, runtime="sim", answer=False) as layout:
+            costs.append(instructions_of(lambda same=same, layout=layout: layout.update(same)))
+            assert layout.drift() == []
+    assert costs[2] <= 1.2 * 10 * costs[1]
 
 
 def test_a_region_that_has_slept_does_not_make_others_dearer(sim: Simulator) -> None:
