@@ -74,6 +74,7 @@ class Name:
             _require_certainty(name)
             self._folder = new_folder()
             undo.callback(os.close, self._folder)
+            _forget_killed(self._folder)
             self._lock = _locked(self._folder, name)
             undo.callback(os.close, self._lock)
             if (other := _in_folders(name)) is not None:  # with its socket in a folder of another environment
@@ -232,6 +233,18 @@ def remove_leftovers(name: str) -> bool:
                     os.unlink(f"{HOLDER}{name}{ending}", dir_fd=folder)
             os.close(lock)
     return removed
+
+
+def _forget_killed(folder: int) -> None:
+    """Removes the files of holders in the foreground that were killed, such as those of experiments: they have no log,
+    so that ps does not show them, and `down` is not called for them."""
+    files = {*os.listdir(folder)}
+    for file in files:
+        name = file.removeprefix(HOLDER).removesuffix(_LOCK)
+        is_lock = file == f"{HOLDER}{name}{_LOCK}" and f"{HOLDER}{name}{_LOG}" not in files
+        if is_lock and not _is_locked(folder, file):
+            with contextlib.suppress(OSError, HeldError):
+                remove_leftovers(name)
 
 
 def find(name: str) -> Connection | None:

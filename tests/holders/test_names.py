@@ -198,3 +198,17 @@ def test_a_process_that_was_killed_is_ending_and_one_that_is_stopped_is_not() ->
     assert is_ending(child.pid)
     assert not is_ending(0)
     assert not is_ending(os.getpid())
+
+
+def test_what_a_killed_holder_in_the_foreground_leaves_is_gone_with_the_next(
+    held: Held, folder: Path, plan: Path
+) -> None:
+    line = [sys.executable, "-m", "hipplan", "up", str(plan), "--name", "killed", "--foreground", "--quiet"]
+    with subprocess.Popen(line) as process:
+        until(lambda: ("killed", True) in {(name, runs) for name, _, runs in names.known()})
+        until(lambda: requests.status("killed")["state"] == "ready")
+        process.kill()
+    assert {path.name for path in (folder / "hipplan").iterdir()} == {"held-killed", "held-killed.lock"}
+    held()
+
+    assert {path.name for path in (folder / "hipplan").iterdir()} == {"held-w", "held-w.lock", "held-w.log"}
