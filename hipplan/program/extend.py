@@ -136,11 +136,13 @@ def shrunk(
     maps = [*program.mappings()]
     used = {s.allocation for s in maps if s.name not in gone}
     gone |= {s.allocation for s in maps if s.name in gone} - used
-    return replace(
-        program,
-        steps=tuple(step for step in program.steps if step.name not in gone),
-        sealed={mapping: rights for mapping, rights in program.sealed.items() if mapping not in gone},
-    )
+    sealed = {mapping: rights for mapping, rights in program.sealed.items() if mapping not in gone}
+    if any(step.name in gone for step in (*program.contents, *program.bindings)):  # which shrunk() carries on
+        steps_left = tuple(step for step in program.steps if step.name not in gone)
+        return replace(program, steps=steps_left, sealed=sealed)
+    made, given = program.makers, program.rights
+    less = [*(made[name] for name in gone), *(given[name] for name in gone if name in given)]
+    return program.shrunk(less, program.regions, sealed)
 
 
 def _less(name: str, whole: _Whole, by: Size | None, to: Size | None) -> set[str]:

@@ -280,8 +280,9 @@ class Program(InNotebooks):
         return new
 
     def shrunk(self, gone: Sequence[Step], regions: Mapping[str, PlacedRegion], sealed: Mapping[str, Any]) -> Program:
-        """The program without some of its steps: those for some allocations, all of their mappings and the rights on
-        them. regions, sealed: of it. As grown(), it costs what it changes."""
+        """The program without some of its steps: those for some mappings, the rights on them, and for allocations and
+        added addresses that have no mapping then. They use no `bind` and have no contents. regions, sealed: of it. As
+        grown(), it costs what it changes."""
         numbered = {self.numbers[number_key(step)]: step for step in gone}
         numbers = sorted(numbered)
         gone = tuple(numbered[number] for number in numbers)
@@ -290,12 +291,17 @@ class Program(InNotebooks):
         made = [step.name for step in gone if step.makes]
         keep(new, _origin=Origin(weakref.ref(self), is_resized=True, gone=gone))
         at_the_end = numbers[0] == len(steps)
+        in_regions = all(step.reservation in regions for step in gone if isinstance(step, Map))
         new._carry_on(
             self,
             makers=lambda: layered(self.makers).without(made),
             slots=lambda: layered(self.slots).without(made) if at_the_end else slots_of(steps),
             owners=lambda: layered(self.owners).without(owners_of(gone, self.owners)),
             taken=lambda: sums(self.taken, taken_by(gone, self.measured), -1),
+            # Of a reservation, mappings of various sizes may go, and those of one size stay.
+            range_sizes=lambda: (
+                self.range_sizes if in_regions else range_sizes_of([step for step, _ in alike(steps)], {})
+            ),
             rights=lambda: layered(self.rights).without(rights_by_mapping(gone)),
             numbers=lambda: layered(self.numbers).without(numbers_of(gone)) if at_the_end else numbers_of(steps),
         )

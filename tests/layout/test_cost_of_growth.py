@@ -154,6 +154,25 @@ def test_many_reservations_change_at_the_same_cost_for_each(release: str, sim: S
         assert of_many <= 1.2 * 10 * of_few
 
 
+CALLS_OF_RESERVATION_MAX = 10
+"""Python calls that each other reservation may add, beside which a reservation changes: comparing it makes 60."""
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_reservation_grows_and_shrinks_without_a_comparison_of_others(release: str, sim: Simulator) -> None:
+    costs: dict[int, list[int]] = {}
+    with as_release(sim, release):
+        for count in (40, 440):
+            with of_reservations(count) as layout:
+                acts = (lambda: layout.grow("r3", by=CHUNK), lambda: layout.shrink("r3", by=CHUNK))
+                for act in acts:  # the first ones find the facts that the others carry on
+                    act()
+                costs[count] = [calls_of(act).python for act in acts]
+                assert layout.drift() == []
+    for beside_few, beside_many in zip(*costs.values(), strict=True):
+        assert beside_many - beside_few <= 400 * CALLS_OF_RESERVATION_MAX
+
+
 def test_a_change_of_many_reservations_is_shown_at_the_same_cost_for_each(sim: Simulator) -> None:
     """What is mapped in them, and which bytes are carried, is found once, not once for each line."""
     taken: dict[int, list[int]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from hipplan.layout.engine import carry_out
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
 from hipplan.layout.verbs import Grow
-from hipplan.program import resize
+from hipplan.program import extend, resize, sealing
 from hipplan.program.difference import difference
+from hipplan.program.program import Program
 from tests.conftest import Simulator
 
 MIB = 2**20
@@ -152,6 +154,70 @@ def test_regions_that_change_together_are_the_same_difference_by_the_short_way(c
         short, long = difference(old, new), difference(old, new, {"nothing"})
         assert short == long
         assert len(short.additions) + len(short.gone) == steps
+
+
+FACTS = ("makers", "slots", "owners", "taken", "range_sizes", "rights", "numbers")
+
+
+@pytest.mark.parametrize("contents", [{}, {"table[2]": {"value": 1}, "counted[38]": {"value": 2}}])
+@pytest.mark.parametrize("names", [["table"], ["counted"], ["table", "counted"], ["other"]])
+@pytest.mark.parametrize("which", ["planned", "sealed", "grown"])
+def test_reservations_that_shrink_are_the_same_difference_by_the_short_way(
+    which: str, names: list[str], contents: dict[str, Any]
+) -> None:
+    """Memory that is mapped twice, of several sizes, of a count, sealed, and addresses that were added for growing."""
+    memory = {"small": {"size": 2 * MIB}, "large": {"size": 6 * MIB}, "m": {"size": 2 * MIB, "count": 40}}
+    ranges = {"table": ["small", "large", "small"], "other": ["large"], "counted": ["m.*"]}
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "allocations": {name: {"device": "gpu.0", **fields} for name, fields in memory.items()},
+        "reservations": {
+            name: {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": part} for part in mapped]}
+            for name, mapped in ranges.items()
+        },
+        "contents": contents,
+    }
+    old = hipplan.compile(plan, "sim-2")
+    if which == "grown":
+        old = extend.grown(old, lives(old, ["table", "counted"]), by=8 * MIB)
+    elif which == "sealed":
+        old = sealing.sealed(old, ["table"])
+    _ = [getattr(old, fact) for fact in FACTS]  # what the program before knows is carried on
+    for size in (2 * MIB, 8 * MIB, 10 * MIB, 20 * MIB, 84 * MIB, 100 * MIB):
+        new = extend.shrunk(old, lives(old, names), by=size)
+        if new is old:
+            continue
+        short, long = difference(old, new), difference(old, new, {"nothing"})
+        assert short == long
+        assert [*short.gone] == [*long.gone]
+        assert new.comes_from(old) == (not contents or new.contents == old.contents)
+        again = replace(new)
+        assert {fact: {**getattr(new, fact)} for fact in FACTS} == {fact: {**getattr(again, fact)} for fact in FACTS}
+        assert {**new.sealed} == {name: rights for name, rights in old.sealed.items() if name in new.makers}
+
+
+def test_passed_memory_that_loses_its_mapping_is_no_longer_asked_for() -> None:
+    passed = {"size": "2MiB", "bind": "theirs", "shareable": "posix_fd", "device": "gpu.0"}
+    mapped = {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "own"}, {"allocation": "passed"}]}
+    old = hipplan.compile(
+        {
+            "hipplan": 1,
+            "devices": {"gpu": {"count": 1}},
+            "allocations": {"own": {"size": "2MiB"}, "passed": passed},
+            "reservations": {"table": mapped},
+        },
+        "sim-2",
+    )
+    assert [step.name for step in old.bindings] == ["passed"]
+    new = extend.shrunk(old, lives(old, ["table"]), by=2 * MIB)
+    assert new.bindings == ()
+    assert [step.name for step in difference(old, new).gone] == ["passed", "table[1]"]
+
+
+def lives(program: Program, names: list[str]) -> dict[str, extend.LiveRange]:
+    """Reservations as a layout would have them."""
+    return {name: extend.LiveRange(1 << 40, lambda of: program.reservations[of].size) for name in names}
 
 
 def test_regions_that_overflow_share_what_is_free(sim: Simulator) -> None:
