@@ -148,7 +148,7 @@ def touched(old: Program, new: Program, renewed: Set[str]) -> Touched:
     if not is_plain or old.devices != new.devices:
         return Touched(old, new, frozenset(), frozenset(), {}, NOTHING_COUNTED, (old, new))
     stay = [*_in_same_range(old, new, renewed)]
-    regions = frozenset(name for name in stay if _without_place(old.regions[name]) == _without_place(new.regions[name]))
+    regions = frozenset(name for name in stay if _is_alike(old.regions[name], new.regions[name]))
     chunks = dict(_alike_chunks(old, new, [name for name in stay if name not in regions]))
     counts = equal_counts(old, new, renewed)
     buffers = frozenset(_equal_buffers(old, new, renewed))
@@ -200,6 +200,12 @@ def _bare(memory: MemoryRun, mapped: MappingRun) -> tuple[object, ...]:
     """What tells the chunks of two such runs apart: not their place in a plan, and not what it asks for."""
     kinds = [replace(kind, name="", origin=None, asked=0) for kind in memory.kinds]
     return kinds, mapped.offset, mapped.size, mapped.rights
+
+
+def _is_alike(was: PlacedRegion, now: PlacedRegion) -> bool:
+    """Whether two regions differ at most in their place in a plan. A change of a layout hands on most regions as they
+    are, which need not be compared."""
+    return was is now or _without_place(was) == _without_place(now)
 
 
 def _without_place(placed: PlacedRegion) -> PlacedRegion:

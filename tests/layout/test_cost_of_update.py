@@ -19,6 +19,7 @@ from hipplan.program.change import Change
 from hipplan.program.difference import _Comparison, _on_old_ranges, difference
 from hipplan.program.losses import losses
 from hipplan.program.program import Program
+from hipplan.program.touched import touched
 from tests.conftest import Simulator
 from tests.frozen import pairs
 from tests.frozen.stage import RELEASES
@@ -27,6 +28,8 @@ from tests.python_calls import CHUNK, calls_of, instructions_of
 
 CALLS_OF_BUFFER_MAX = 25
 """Python calls of a whole update for each buffer that stays: compiling the plan makes most of them."""
+CALLS_OF_REGION_MAX = 28
+"""Python calls that set aside a region which both programs share: to compare it makes 14 more."""
 CALLS_OF_CHUNKS_MAX = 20
 """Python calls that a thousand more chunks may add."""
 
@@ -137,6 +140,17 @@ def test_memory_that_is_mapped_often_is_compared_at_the_same_cost_for_each(sim: 
             costs.append(instructions_of(lambda same=same, layout=layout: layout.update(same)))
             assert layout.drift() == []
     assert costs[2] <= 1.2 * 10 * costs[1]
+
+
+def test_regions_that_a_change_hands_on_are_not_compared() -> None:
+    costs = []
+    for count in (40, 440):
+        regions = {f"r{number}": {"device": "gpu.0", "size": CHUNK} for number in range(count)}
+        old = hipplan.compile(plan({"regions": regions}, {}), "sim-2")
+        new = replace(old)
+        costs.append(calls_of(lambda old=old, new=new: touched(old, new, frozenset())).python)
+        assert touched(old, new, frozenset()).regions == regions.keys()
+    assert costs[1] - costs[0] <= 400 * CALLS_OF_REGION_MAX
 
 
 def test_a_region_that_has_slept_does_not_make_others_dearer(sim: Simulator) -> None:
