@@ -201,6 +201,30 @@ for to, source, size in ((b + 3, a + 3, 32 * G - 3), (b + 4096 + 77, a, 31 * G),
     assert got.stdout.splitlines() == ["0 True", "{0} 4096"] * 3, got.stderr
 
 
+def test_unwritten_pages_between_written_ones_stay_unwritten_in_a_copy_of_a_piece(script: Script) -> None:
+    """What is written before and behind the piece is not asked for: the time it took cannot be counted here."""
+    source = """
+def pages():
+    return sum(os.stat(f"/proc/self/fd/{n}").st_blocks // 8 for n in os.listdir("/proc/self/fd")
+               if os.path.islink(f"/proc/self/fd/{n}") and "memfd:hipsim-" in os.readlink(f"/proc/self/fd/{n}"))
+P = 4096
+a, b = hip.get("hipMalloc", c_void_p, 64 * P), hip.get("hipMalloc", c_void_p, 64 * P)
+written = (0, 1, 2, 4, 5, 9, 11, 12, 13)
+for page in written:
+    hip.hipMemset(a + page * P, page + 1, P)
+for first, last in ((0, 14), (1, 5), (2, 3), (3, 4), (3, 9), (4, 12), (12, 64)):
+    hip.hipMemset(b, 0, 64 * P)
+    size = (last - first) * P
+    assert hip.hipMemcpy(b, a + first * P, size, 4) == 0 and hip.read(b, size) == hip.read(a + first * P, size)
+    print(pages() - len(written) - sum(first <= page < last for page in written))
+    assert hip.hipMemcpy(b + 7, a + first * P + 99, size - 99, 4) == 0
+    assert hip.read(b + 7, size - 99) == hip.read(a + first * P + 99, size - 99)
+"""
+    got = script(source)
+
+    assert got.stdout.split() == ["0"] * 7, got.stderr
+
+
 def test_unwritten_memory_is_zero_in_a_copy_if_pages_cannot_be_freed(script: Script) -> None:
     source = f"""{KERNEL}
 refuse("fallocate")

@@ -13,6 +13,8 @@
 #include <system_error>
 #include <vector>
 
+#include "address_space.hpp"
+
 namespace hipsim {
 namespace {
 
@@ -150,8 +152,12 @@ std::uint64_t memory_file::written_from(std::uint64_t offset, std::uint64_t end)
 }
 
 std::uint64_t memory_file::unwritten_from(std::uint64_t offset, std::uint64_t end) const noexcept {
-  const auto found = lseek(descriptor_, static_cast<off_t>(offset), SEEK_HOLE);
-  return found < 0 ? end : std::min(static_cast<std::uint64_t>(found), end);
+  // SEEK_HOLE would walk all written pages behind `end`, too: of a device whose memory is full, at each copy.
+  auto page = offset;
+  do {
+    page += page_bytes - page % page_bytes;
+  } while (page < end && written_from(page, end) == page);
+  return std::min(page, end);
 }
 
 bool memory_file::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {
