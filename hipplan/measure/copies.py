@@ -18,6 +18,7 @@ from hipplan.program import contents
 from hipplan.program.content_steps import MemoryPart
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
+from hipplan.program.resources import RANGES
 from hipplan.program.steps import CPU_ORDINAL
 
 SMALL = 4096
@@ -88,8 +89,15 @@ def _routes(memory: Memory, names: Sequence[str]) -> Iterator[tuple[str, str, Pa
             pairs, staged = contents.route(memory, to, source)
         except Refused:
             continue
-        if pairs and (not staged or all(_is_pinned_with(memory, *both) for both in pairs)):
+        by_cpu = any(_is_the_cpus(memory, *both) for both in pairs)
+        if pairs and not by_cpu and (not staged or all(_is_pinned_with(memory, *both) for both in pairs)):
             yield source, to, pairs
+
+
+def _is_the_cpus(memory: Memory, to: MemoryPart, source: MemoryPart) -> bool:
+    """Whether hipplan has the CPU copy, because the driver would take a GPU that has no right to this memory."""
+    both = to.device == source.device == CPU_ORDINAL
+    return both and all(memory.by_name[side.object].kind in RANGES for side in (to, source))
 
 
 def _is_pinned_with(memory: Memory, to: MemoryPart, source: MemoryPart) -> bool:

@@ -49,7 +49,10 @@ def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Spa
     if resource.size % len(pattern):
         raise Refused("HP421", f"'{name}' has {resource.size} bytes, not a multiple of the size of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
-    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern.hex(), origin=origin)
+    parts = memory.parts(name, "rw")
+    if memory.only_holders and len(set(pattern)) > 1:  # copies within the memory repeat it
+        parts = tuple(share for part in parts for share in _filled(memory, name, part))
+    return Fill(name=name, parts=parts, value=shown, pattern=pattern.hex(), origin=origin)
 
 
 def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> Copy:
@@ -78,6 +81,8 @@ def route(memory: Memory, name: str, source: str) -> tuple[tuple[tuple[MemoryPar
     """
     places = lies(memory.by_name[name].kind), lies(memory.by_name[source].kind)
     pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
+    if memory.only_holders:
+        pairs = tuple(share for to, from_ in pairs for share in _copied(memory, name, to, from_))
     staged = memory.only_holders and not all(may_copy_at_once(memory, a, b) for a, b in pairs)
     if "anywhere" in places and not staged:  # it is wherever it was used last: the other side's device copies
         pairs = tuple(_by_one_device(a, b, managed_first=places[0] == "anywhere") for a, b in pairs)
@@ -91,6 +96,56 @@ def may_copy_at_once(memory: Memory, to: MemoryPart, from_: MemoryPart) -> bool:
     if CPU_ORDINAL in (to.device, from_.device):
         return False  # up to 6.4 HIP copies with the device that the host memory was pinned with
     return memory.reaches(to, from_.device, "rw") and memory.opens_no_more(from_, to.device)
+
+
+HOST_GPU = 0
+"""The GPU that copies within host memory on AMD, whichever stream is used: hipplan creates that memory with this id in
+its location, and HIP reads the id as the owner's. Where this GPU has no right it faults, so the CPU moves the bytes."""
+
+
+def _copied(memory: Memory, name: str, to: MemoryPart, from_: MemoryPart) -> Iterator[tuple[MemoryPart, MemoryPart]]:
+    """A pair, or its shares if the CPU copies some of them. Raises Refused: the CPU may not."""
+    if CPU_ORDINAL in (to.device, from_.device):
+        yield to, from_  # a buffer, which has the owner that it was made with
+        return
+    shares = tuple(_paired([*memory.by_place(to)], [*memory.by_place(from_)]))
+    within = [a.device == b.device == CPU_ORDINAL and not _may_copy(memory, a, b, HOST_GPU) for a, b in shares]
+    if not any(within):
+        yield to, from_
+        return
+    for (a, b), on_host in zip(shares, within, strict=True):
+        if on_host and _may_copy(memory, a, b, CPU_ORDINAL):
+            yield a, b
+        elif on_host and HOST_GPU not in (to.device, from_.device):  # else it is staged
+            raise _refused(memory, f"copy to '{name}'")
+        else:
+            yield replace(a, device=to.device), replace(b, device=from_.device)
+
+
+def _filled(memory: Memory, name: str, part: MemoryPart) -> Iterator[MemoryPart]:
+    """A part to fill by copies within it, or its shares if the CPU fills some. Raises Refused: the CPU may not."""
+    shares: list[MemoryPart] = []
+    for share in memory.by_place(part) if part.device != CPU_ORDINAL else ():
+        if share.device != CPU_ORDINAL or memory.reaches(share, HOST_GPU, "rw"):
+            shares.append(replace(share, device=part.device))
+        elif memory.reaches(share, CPU_ORDINAL, "rw"):
+            shares.append(share)
+        else:
+            raise _refused(memory, f"repeat a value in '{name}'")
+    yield from shares if any(share.device != part.device for share in shares) else [part]
+
+
+def _may_copy(memory: Memory, to: MemoryPart, from_: MemoryPart, ordinal: int) -> bool:
+    return memory.reaches(to, ordinal, "rw") and memory.reaches(from_, ordinal, "r")
+
+
+def _refused(memory: Memory, what: str) -> Refused:
+    first = next((device for device, ordinal in memory.devices.items() if ordinal == HOST_GPU), "the first GPU")
+    return Refused(
+        "HP213", f"no device may {what} within the host's memory",
+        why=f"on AMD {first} does it or the CPU, and neither has the right",
+        hint="give the host rw access to it",
+    )  # fmt: skip
 
 
 def _by_one_device(to: MemoryPart, from_: MemoryPart, *, managed_first: bool) -> tuple[MemoryPart, MemoryPart]:

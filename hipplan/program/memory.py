@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 
 from hipplan.errors import Problem
 from hipplan.kinds.lives import BUFFERS, lies
+from hipplan.language.host import HOST, is_host
 from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import MemoryPart
 from hipplan.program.resources import Resource
@@ -111,13 +113,13 @@ class Memory:
         return self.reaches(part, ordinal, right_to_copy_from(self._machine))
 
     def reaches(self, part: MemoryPart, ordinal: int, right: str) -> bool:
-        """Whether a device has this right on a part that another device moves."""
+        """Whether a device, or the CPU, has this right on a part that another device moves."""
         kind = self.by_name[part.object].kind if part.object in self.by_name else ""
         if lies(kind) == "device":
             return self._machine is not None and self._machine.can_access(ordinal, part.device)
         if part.object not in self._mappings:
             return False
-        names = {name for name, number in self.devices.items() if number == ordinal}
+        names = {name for name, number in [*self.devices.items(), (HOST, CPU_ORDINAL)] if number == ordinal}
         under = self._under(part.object, part.offset, part.size)
         return all(any(right in self._rights(mapping).get(name, "") for name in names) for mapping, _, _ in under)
 
@@ -144,6 +146,17 @@ class Memory:
             mappings.sort(key=lambda mapping: mapping.offset)
             self._starts[whole] = [mapping.offset for mapping in mappings]
         return mappings, self._starts[whole]
+
+    def by_place(self, part: MemoryPart) -> Iterator[MemoryPart]:
+        """The shares of a part; those in mappings of host memory are the CPU's."""
+        if part.object not in self._mappings:
+            yield part
+            return
+        under = self._under(part.object, part.offset, part.size)
+        for on_host, group in groupby(under, key=lambda share: is_host(share[0].device)):
+            shares = [*group]
+            share = part.cut(shares[0][1] - part.offset, sum(size for _, _, size in shares))
+            yield replace(share, device=CPU_ORDINAL) if on_host else share
 
     def home_of(self, part: MemoryPart) -> int | None:
         """The device that was current when pinned or registered memory was made; None for other memory."""

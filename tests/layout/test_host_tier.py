@@ -275,6 +275,60 @@ def test_bytes_move_into_and_out_of_memory_on_the_host(
         assert layout.drift() == []
 
 
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("stream", [None, "work"])
+def test_bytes_move_within_memory_of_the_host_that_the_first_gpu_may_not_use(
+    release: str, stream: str | None, sim: Simulator
+) -> None:
+    """AMD's library would have gpu.0 copy, which also repeats patterns: a page fault."""
+    several = mixed(devices=["gpu.1", "host"])
+    several["regions"]["other"] = {"device": "gpu.1", "size": "2MiB", "chunk": "1MiB"}
+    several["streams"] = {"work": {"device": "gpu.1"}}
+    how: dict[str, Any] = {"stream": stream} if stream else {}
+    with as_release(sim, release), hipplan.apply(several, runtime="sim") as layout:
+        layout.remap("other", device="host")
+        content = filled(layout, sim)
+        for to, source, place in (
+            ("cache[3]", "cache[2]", 4 * MIB), ("other", "cache[3]", 4 * MIB), ("cache[0]", "other", 4 * MIB),
+            ("other[1]", "other[0]", 4 * MIB), ("cache[2]", "cache[1]", 2 * MIB),
+        ):  # fmt: skip
+            if (transfer := layout.copy(source, to, **how)) is not None:
+                transfer.wait()
+            size = layout[to].size
+            assert layout.read(to).tobytes() == content[place : place + size], (to, source)
+        if (transfer := layout.fill("cache", 1.5, dtype="f32", **how)) is not None:
+            transfer.wait()
+        assert (layout.read("cache").view("f4") == 1.5).all()
+
+
+def within_host(access: dict[str, str], value: float) -> dict[str, Any]:
+    """A copy and a value between allocations on the host."""
+    allocation = {"device": "host", "size": "2MiB"}
+    range_ = {"access": access, "mappings": [{"allocation": "old"}, {"allocation": "new"}]}
+    contents = {"range[0]": {"value": value, "dtype": "f32"}, "range[1]": {"copy_of": "range[0]"}}
+    document = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "allocations": {"old": allocation, "new": allocation}}
+    return {**document, "reservations": {"range": range_}, "contents": contents}
+
+
+@pytest.mark.parametrize("access", [{"gpu.1": "rw", "host": "rw"}, {"gpu.1": "rw", "gpu.0": "rw"}, {"gpu.0": "rw"}])
+def test_a_plan_copies_within_memory_of_the_host(access: dict[str, str], sim: Simulator) -> None:
+    with hipplan.apply(within_host(access, 1.5), runtime="sim") as layout:
+        assert (layout.read("range[1]").view("f4") == 1.5).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "lacking"), [(0, ["copy to 'range[1]'"]), (1.5, ["repeat a value in 'range[0]'", "copy to 'range[1]'"])]
+)
+def test_a_copy_within_memory_of_the_host_that_would_fault_is_refused(
+    value: float, lacking: list[str], sim: Simulator
+) -> None:
+    with pytest.raises(MachineError) as error:
+        hipplan.apply(within_host({"gpu.1": "rw"}, value), runtime="sim")
+    found = [(diagnostic.code, diagnostic.summary) for diagnostic in error.value.diagnostics]
+    assert found == [("HP213", f"no device may {what} within the host's memory") for what in lacking]
+    assert {diagnostic.hint for diagnostic in error.value.diagnostics} == {"give the host rw access to it"}
+
+
 def test_contents_fill_a_region_that_the_plan_puts_on_the_host(sim: Simulator) -> None:
     filled = {**mixed(), "contents": {"cache": {"value": 7}}}
     with hipplan.apply(filled, runtime="sim") as layout:
