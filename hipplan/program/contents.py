@@ -109,16 +109,16 @@ def _copied(memory: Memory, name: str, to: MemoryPart, from_: MemoryPart) -> Ite
         yield to, from_  # a buffer, which has the owner that it was made with
         return
     shares = tuple(_paired([*memory.by_place(to)], [*memory.by_place(from_)]))
-    within = [a.device == b.device == CPU_ORDINAL and not _may_copy(memory, a, b, HOST_GPU) for a, b in shares]
+    within = [a.device == b.device == CPU_ORDINAL and not _gpu_copies(memory, a, b) for a, b in shares]
     if not any(within):
         yield to, from_
         return
     for (a, b), on_host in zip(shares, within, strict=True):
         if on_host and _may_copy(memory, a, b, CPU_ORDINAL):
             yield a, b
-        elif on_host and HOST_GPU not in (to.device, from_.device):  # else it is staged
+        elif on_host and HOST_GPU not in (to.device, from_.device) and not _may_copy(memory, a, b, HOST_GPU):
             raise _refused(memory, f"copy to '{name}'")
-        else:
+        else:  # that GPU copies, or it is staged
             yield replace(a, device=to.device), replace(b, device=from_.device)
 
 
@@ -126,13 +126,19 @@ def _filled(memory: Memory, name: str, part: MemoryPart) -> Iterator[MemoryPart]
     """A part to fill by copies within it, or its shares if the CPU fills some. Raises Refused: the CPU may not."""
     shares: list[MemoryPart] = []
     for share in memory.by_place(part) if part.device != CPU_ORDINAL else ():
-        if share.device != CPU_ORDINAL or memory.reaches(share, HOST_GPU, "rw"):
+        if share.device != CPU_ORDINAL or _gpu_copies(memory, share, share):
             shares.append(replace(share, device=part.device))
         elif memory.reaches(share, CPU_ORDINAL, "rw"):
             shares.append(share)
+        elif memory.reaches(share, HOST_GPU, "rw"):
+            shares.append(replace(share, device=part.device))
         else:
             raise _refused(memory, f"repeat a value in '{name}'")
     yield from shares if any(share.device != part.device for share in shares) else [part]
+
+
+def _gpu_copies(memory: Memory, to: MemoryPart, from_: MemoryPart) -> bool:
+    return memory.knows_owner_of_host and _may_copy(memory, to, from_, HOST_GPU)
 
 
 def _may_copy(memory: Memory, to: MemoryPart, from_: MemoryPart, ordinal: int) -> bool:

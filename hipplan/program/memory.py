@@ -108,6 +108,12 @@ class Memory:
         """Whether only the device that has memory may move it (AMD)."""
         return self._machine is not None and self._machine.runtime != "cuda"
 
+    @property
+    def knows_owner_of_host(self) -> bool:
+        """Whether it is known which GPU HIP takes for the owner of memory that was created on the host. Since 7.15 it
+        may have the number of a NUMA node in the GPU's place, and no real one has been asked."""
+        return self._machine is None or self._machine.version < (7, 15)
+
     def opens_no_more(self, part: MemoryPart, ordinal: int) -> bool:
         """Whether a device may copy from a part that another device moves, without getting more rights by that."""
         return self.reaches(part, ordinal, right_to_copy_from(self._machine))

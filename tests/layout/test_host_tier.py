@@ -12,7 +12,7 @@ import hipplan
 from hipplan.errors import ApplyError, LayoutInUse, MachineError, PlanError
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
-from hipplan.machines.machine import Machine, NumaNode
+from hipplan.machines.machine import Machine, NumaNode, sim_profile
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
 
@@ -301,6 +301,20 @@ def test_bytes_move_within_memory_of_the_host_that_the_first_gpu_may_not_use(
         assert (layout.read("cache").view("f4") == 1.5).all()
 
 
+@pytest.mark.parametrize("home", ["gpu.0", "gpu.1"])
+@pytest.mark.parametrize("node", [0, 1])
+def test_bytes_move_within_memory_of_a_node(node: int, home: str, sim: Simulator) -> None:
+    nodes = [NumaNode(node=0), NumaNode(node=1)]
+    machine = with_host_memory(64 * MIB).model_copy(update={"hip_version": "7.15.0", "numa_nodes": nodes})
+    sim.runtime.configure(sim_profile(machine))
+    on_node = plan(device={"host": {"numa": node}}, access={home: "rw"})
+    with run(hipplan.compile(on_node, machine), sim.runtime) as layout:
+        layout.fill("cache[0]", 1.5, dtype="f32")
+        layout.copy("cache[0]", "cache[1]")
+        assert (layout.read("cache[1]").view("f4") == 1.5).all()
+    sim.runtime.configure(sim_profile(hipplan.machine("sim-2")))
+
+
 def within_host(access: dict[str, str], value: float) -> dict[str, Any]:
     """A copy and a value between allocations on the host."""
     allocation = {"device": "host", "size": "2MiB"}
@@ -311,8 +325,9 @@ def within_host(access: dict[str, str], value: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("access", [{"gpu.1": "rw", "host": "rw"}, {"gpu.1": "rw", "gpu.0": "rw"}, {"gpu.0": "rw"}])
-def test_a_plan_copies_within_memory_of_the_host(access: dict[str, str], sim: Simulator) -> None:
-    with hipplan.apply(within_host(access, 1.5), runtime="sim") as layout:
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_plan_copies_within_memory_of_the_host(release: str, access: dict[str, str], sim: Simulator) -> None:
+    with as_release(sim, release), hipplan.apply(within_host(access, 1.5), runtime="sim") as layout:
         assert (layout.read("range[1]").view("f4") == 1.5).all()
 
 
