@@ -19,6 +19,7 @@ import hipplan.layout.run
 from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
+from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine
 from hipplan.program.content_steps import MemoryPart
 from hipplan.program.memory import Memory
@@ -313,7 +314,7 @@ def test_a_wrong_file_is_reported_with_its_place_before_any_driver_call(sim: Sim
     program = hipplan.compile(hipplan.load(path), hipplan.machine("sim-2"))
     sim.runtime.arm_faults("*@1000000=1")
     with pytest.raises(ApplyError) as caught:
-        hipplan.layout.run.run(program, sim.runtime)
+        run(program, sim.runtime)
     diagnostic = caught.value.diagnostics
 
     assert sim.runtime.calls_counted() == 0
@@ -394,7 +395,7 @@ def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_pa
         os.truncate(path, 63)
 
     with pytest.raises(ApplyError, match="became shorter"):
-        hipplan.layout.run.run(program, sim.runtime, Options(on_step=cut_short))
+        run(program, sim.runtime, Options(on_step=cut_short))
     assert sim.alive() == set()
 
 
@@ -454,7 +455,7 @@ def test_a_failure_in_one_lane_stops_all_and_rolls_back(call: str, n: int, sim: 
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
     sim.runtime.arm_faults(f"{call}@{n}=hipErrorUnknown")
     with pytest.raises(ApplyError) as caught:
-        hipplan.layout.run.run(program, sim.runtime)
+        run(program, sim.runtime)
 
     assert (caught.value.call, caught.value.code) == (call, 999)
     assert sim.runtime.faults_fired() == 1

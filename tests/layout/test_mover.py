@@ -19,6 +19,7 @@ import hipplan
 from hipplan import ApplyError, _core
 from hipplan.layout.layout import Layout
 from hipplan.layout.options import Options
+from hipplan.layout.run import run
 from hipplan.program.content_steps import STAGING_MAX
 from hipplan.program.contents import staging_name
 from tests.conftest import Simulator
@@ -113,7 +114,7 @@ def test_all_devices_are_filled_at_once(sim: Simulator, tmp_path: Path) -> None:
     sim.runtime.arm_faults("hipMemcpyAsync@1+=delay:5")
     sim.runtime.trace_to(str(trace))
     try:
-        with hipplan.layout.run.run(program, sim.runtime) as layout:
+        with run(program, sim.runtime) as layout:
             sim.runtime.trace_to("")
             sim.runtime.arm_faults("")
             begins = [layout[name].address for name in document["buffers"]]
@@ -223,7 +224,7 @@ def test_a_file_truncated_during_copies_rolls_back(left: int, sim: Simulator, tm
     document = two_buffers(16 * MIB) | {"contents": {"b0": {"file": str(path)}, "b1": {"file": str(path)}}}
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
     with pytest.raises(ApplyError, match="became shorter"):
-        hipplan.layout.run.run(program, sim.runtime, Options(on_step=lambda number, step: os.truncate(path, left)))
+        run(program, sim.runtime, Options(on_step=lambda number, step: os.truncate(path, left)))
     assert sim.alive() == set()
 
 
@@ -307,7 +308,7 @@ def test_an_interrupt_amid_a_copy_ends_the_others_and_rolls_back(sim: Simulator,
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
     seen: list[int] = []
     with during(sim, tmp_path, "hipMemcpyAsync@3", interrupt), pytest.raises(KeyboardInterrupt):
-        hipplan.layout.run.run(program, sim.runtime, Options(on_bytes=lambda done, total: seen.append(done)))
+        run(program, sim.runtime, Options(on_bytes=lambda done, total: seen.append(done)))
 
     assert sim.alive() == set()
     assert max(seen, default=0) < 2 * 64 * MIB

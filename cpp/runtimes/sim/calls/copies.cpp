@@ -8,7 +8,9 @@
 namespace hipsim::calls {
 namespace {
 
-std::uint64_t bit(int device) { return std::uint64_t{1} << device; }
+// Host memory on a NUMA node has the node's number in its location, which may be any: beyond 63 it is no
+// GPU's.
+std::uint64_t bit(int device) { return device < 0 || device > 63 ? 0 : std::uint64_t{1} << device; }
 
 // For each side of a copy, the GPUs of which one accesses it (a bit per device).
 struct engines {
