@@ -247,10 +247,11 @@ class _Losses:
 
     def _of_overwritten(self) -> None:
         """Bytes of memory that stays, over which contents are written."""
+        away = self._gone | self._old.asleep
         for range_, written in self._written.items():
             for mapping in self._new.ranges.get(range_, ()):
                 name = mapping.memory
-                stays = ("allocation", name) in self._old.objects and name not in self._gone | self._old.asleep
+                stays = ("allocation", name) in self._old.objects and name not in away
                 if stays and name not in self._as_loaded and (size := written.size_within(*_ends(mapping))):
                     self._lose_bytes(self._old.owner(name), size)
 
