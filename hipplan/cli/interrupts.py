@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 
 from hipplan.cli.signals import CAUGHT
+from hipplan.cli.streams import has_reader, output_pipe
 
 if TYPE_CHECKING:
     from hipplan.processes.listener import Caller, Listener
@@ -78,13 +79,15 @@ class Interrupts:
             raise Interrupted(self.number)
 
     def wait(self, listener: Listener[Caller] | None) -> int:
-        """Sleep until a signal comes, and return its number. The listener serves its callers meanwhile."""
+        """Sleep until a signal comes, and return its number; 0 if the reader of standard output goes. The listener
+        serves its callers meanwhile."""
         from hipplan.processes.listener import serve_until
 
         self._waiting = True
-        while not self.number:
-            serve_until(self._read, listener)
-            os.read(self._read, 4096)
+        while not self.number and has_reader():
+            serve_until(self._read, listener, output_pipe())
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._read, 4096)
         self._waiting = False
         return self.number
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
+import stat
 import sys
 from typing import Any
 
@@ -28,10 +30,20 @@ def whole() -> None:
     sys.stderr = _Told(getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
+def output_pipe() -> int | None:
+    """The descriptor of standard output, if it is a pipe."""
+    return 1 if stat.S_ISFIFO(os.fstat(1).st_mode) else None
+
+
 def has_reader() -> bool:
-    """Whether standard output still goes anywhere, as far as was noticed: writing to it is how one notices."""
+    """Whether standard output still goes anywhere: not if it is a pipe whose reader has gone."""
     output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return not (isinstance(output, _Output) and output.is_lost)
+    if isinstance(output, _Output) and output.is_lost:
+        return False
+    ready = select.poll()
+    if (pipe := output_pipe()) is not None:
+        ready.register(pipe, 0)
+    return not ready.poll(0)
 
 
 class _Output(io.FileIO):

@@ -224,15 +224,19 @@ def remove_leftovers(name: str) -> bool:
     removed = False
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
-            if not {f"{HOLDER}{name}{ending}" for ending in ("", _LOG)} & set(os.listdir(folder)):  # noqa: PTH208
-                continue
-            lock = _locked(folder, name)
-            removed = True
-            for ending in ("", _LOG, _LOCK):
-                with contextlib.suppress(OSError):
-                    os.unlink(f"{HOLDER}{name}{ending}", dir_fd=folder)
-            os.close(lock)
+            if {f"{HOLDER}{name}{ending}" for ending in ("", _LOG)} & set(os.listdir(folder)):  # noqa: PTH208
+                _remove(folder, name)
+                removed = True
     return removed
+
+
+def _remove(folder: int, name: str) -> None:
+    """Remove the files of a holder that has ended. Raises OSError, HeldError (HP451): it runs."""
+    lock = _locked(folder, name)
+    for ending in ("", _LOG, _LOCK):
+        with contextlib.suppress(OSError):
+            os.unlink(f"{HOLDER}{name}{ending}", dir_fd=folder)
+    os.close(lock)
 
 
 def _forget_killed(folder: int) -> None:
@@ -241,10 +245,10 @@ def _forget_killed(folder: int) -> None:
     files = {*os.listdir(folder)}
     for file in files:
         name = file.removeprefix(HOLDER).removesuffix(_LOCK)
-        is_lock = file == f"{HOLDER}{name}{_LOCK}" and f"{HOLDER}{name}{_LOG}" not in files
-        if is_lock and not _is_locked(folder, file):
+        ends = {ending for ending in ("", _LOG, _LOCK) if f"{HOLDER}{name}{ending}" in files}
+        if file == f"{HOLDER}{name}{_LOCK}" and ends == {"", _LOCK} and not _is_locked(folder, file):
             with contextlib.suppress(OSError, HeldError):
-                remove_leftovers(name)
+                _remove(folder, name)
 
 
 def find(name: str) -> Connection | None:

@@ -20,7 +20,7 @@ from hipplan.layout.transaction import run_at_free_addresses
 from hipplan.layout.undo import free_retired, log_behind, log_failures
 from hipplan.layout.verbs import VERBS, Verb, Wanted
 from hipplan.lowering.lowered import Lowering, lower
-from hipplan.program import consent, contents, peak
+from hipplan.program import consent, peak
 from hipplan.program.difference import Difference
 from hipplan.program.refusals import refuse
 from hipplan.program.runs import plain
@@ -72,9 +72,12 @@ def _change(holding: Holding, verb: Verb, wanted: Wanted, options: Options) -> D
             agreement.plans(None)
 
         record = None if planned.empty else holding.record
-        if record is not None:
-            record.changed(planned.in_a_line())
-        return _run_watched(holding, lowering, plan, replace(options, record=record, together=agreement))
+        options = replace(options, record=record, together=agreement)
+        if not verb.call:  # lanes: no memory of the plan is unmapped, and a callback before a change may need them
+            return _run(holding, lowering, options)
+        done = _run_watched(holding, lowering, plan, options)
+        holding.calls += 1
+        return done
 
 
 def _require_own(holding: Holding, verb: Verb) -> None:
@@ -106,11 +109,11 @@ def _require_at_rest(holding: Holding) -> None:
 def _after(call: Callable[[], None], holding: Holding, lowering: Lowering, plan: Callable[[], Lowering]) -> Lowering:
     """Calls callbacks, and returns the change again: copies of bytes may have added pinned memory and streams, which
     are not in the plan. Raises what the callbacks raise, and ApplyError (HP420) if one has changed the layout."""
-    before = holding.state
+    before, calls = holding.state, holding.calls
     call()
     if holding.state is before:
         return lowering
-    if holding.ranks is not None or not contents.differ_in_lanes(before.program, holding.state.program):
+    if holding.ranks is not None or holding.calls != calls:
         raise refuse("on_unmap changed the layout", hint="change the layout at another time")
     return plan()
 
@@ -125,27 +128,36 @@ def _run_watched(holding: Holding, lowering: Lowering, plan: Callable[[], Loweri
     except BaseException:
         watches.after(holding.state, is_failing=True)
         raise
+    try:
+        done = _run(holding, lowering, options)
+    except GroupInDoubt:
+        raise
+    except BaseException:
+        watches.after(holding.state, is_failing=True)
+        raise
+    watches.after(holding.state)
+    return done
+
+
+def _run(holding: Holding, lowering: Lowering, options: Options) -> Difference:
+    """Runs a change. Raises as carry_out()."""
     change = lowering.planned
+    if options.record is not None:
+        options.record.changed(change.in_a_line())
     holding.under_way.forget_done()
     if change.contents or any(step.makes == "stream" for step in plain(change.gone)):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
     holding.is_filling = bool(change.contents)
     try:
         with _pools_emptied(holding, change):
-            done = run_at_free_addresses(holding.native, lowering, options).change.planned
+            return run_at_free_addresses(holding.native, lowering, options).change.planned
     except LayoutInUse as busy:
-        watches.after(holding.state, is_failing=True)
         raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
     except GroupInDoubt as doubt:
         holding.in_doubt, doubt.undo = doubt.undo, holding.undo_doubt
         raise
-    except BaseException:
-        watches.after(holding.state, is_failing=True)
-        raise
     finally:
         holding.is_filling = False
-    watches.after(holding.state)
-    return done
 
 
 @contextmanager

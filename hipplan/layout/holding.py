@@ -122,6 +122,8 @@ class Holding:
         """The lock for changing it."""
         self.turn = Turn(self.lock, self.under_way)
         """Whose it is to move bytes."""
+        self.calls = 0
+        """How many changes were made by calls of the layout, unlike those that hipplan makes for a copy of bytes."""
         self.is_filling = False
         """Whether a change with contents is under way: it copies bytes between its calls of on_bytes."""
         self._process = os.getpid()

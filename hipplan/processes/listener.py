@@ -273,14 +273,16 @@ class Listener(Generic[AnyCaller]):
             self._ready.modify(caller.link, events, lambda: self._continue(caller))
 
 
-def serve_until(stop: int, listener: Listener[AnyCaller] | None) -> None:
-    """Sleeps until the descriptor `stop` can be read, and serves callers meanwhile."""
+def serve_until(stop: int, listener: Listener[AnyCaller] | None, pipe: int | None = None) -> None:
+    """Sleeps until the descriptor `stop` can be read, or a pipe has no reader, and serves callers meanwhile."""
     ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
+    if pipe is not None:
+        ready.register(pipe, 0)  # an error is reported unasked
     for descriptor in (stop, *([listener.fileno()] if listener else [])):
         ready.register(descriptor, select.POLLIN)
     while True:
         limit_s = listener.wait_s() if listener else None
-        if any(descriptor == stop for descriptor, _ in ready.poll(None if limit_s is None else 1000 * limit_s)):
+        if any(descriptor in (stop, pipe) for descriptor, _ in ready.poll(None if limit_s is None else 1000 * limit_s)):
             return
         if listener is not None:
             listener.serve()

@@ -299,12 +299,6 @@ def without_lanes(program: Program, devices: Set[int]) -> Program:
     return replace(program, steps=without(program.steps, lambda step: step.name in gone, ()))
 
 
-def differ_in_lanes(old: Program, new: Program) -> bool:
-    """Whether a program differs from another one in nothing but lanes."""
-    bare = (without_lanes(program, lanes_of(program).keys()) for program in (old, new))
-    return next(bare) == next(bare)
-
-
 def lane_names(program: Program) -> set[str]:
     """The names of a program's lanes, which belong to hipplan, not to the plan."""
     return _lane_names(lanes_of(program).keys())

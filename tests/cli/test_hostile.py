@@ -227,6 +227,16 @@ def test_a_layout_is_not_held_for_a_reader_that_has_gone(folder: Path, started: 
     os.close(writing)
 
 
+def test_a_layout_is_held_until_the_reader_of_its_report_goes(folder: Path) -> None:
+    line = command("apply", str(folder / "good.yaml"), "--runtime", "sim")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "applied" in process.stdout.readline()
+        assert process.stderr.readline().startswith("holding")
+        process.stdout.close()
+        assert process.wait() == 0
+
+
 @pytest.mark.parametrize("name", [b"A\xffB", b"[/red] [bold]:smile:", b"a: [b] # c"], ids=repr)
 def test_a_device_s_name_is_only_a_name(name: bytes, folder: Path, hipplan: Run) -> None:
     """Whatever bytes a driver gives it: not text, markup or YAML."""

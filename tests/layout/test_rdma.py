@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 import hipplan
+from hipplan.layout import recorded
 from hipplan.machines.profiles import load_machine
 from tests.conftest import Simulator
 
@@ -243,16 +244,39 @@ def test_a_callback_may_read_bytes(sim: Simulator) -> None:
         with hipplan.apply({"hipplan": 1, "regions": regions}, runtime="sim") as layout:
             layout.fill("other", 7)
             layout.fill("kv", 5)
-            bytes_read: list[int] = []
-            layout.watch("kv", on_unmap=lambda name, read=layout.read, to=bytes_read: to.append(int(read("other")[-1])))
+            events: list[object] = []
+
+            def read(name: str, layout: hipplan.Layout = layout, events: list[object] = events) -> None:
+                events.extend(["begin", int(layout.read("other")[-1]), "end"])
+
+            layout.watch("kv", on_unmap=read, on_map=events.append)
             act(layout)
-            assert bytes_read == [7]
+            if "kv" in layout.asleep:
+                assert events == ["begin", 7, "end"]
+                layout.wake()
+            assert events == ["begin", 7, "end", *["kv"] * ("kv" in layout)]
             assert layout.drift() == []
     with hipplan.apply({"hipplan": 1, "regions": regions}, runtime="sim") as layout:
         layout.fill("kv", 5)
         layout.sleep("kv", on_unmap=lambda names: layout.read("other"))
         layout.wake()
         assert set(layout.read("kv")) == {5}
+        watch = layout.watch("kv", on_unmap=lambda name: layout.remap("other"))  # its program stays the same
+        with pytest.raises(hipplan.ApplyError, match="on_unmap changed the layout"):
+            layout.remap("kv")
+        watch.stop()
+
+
+def test_a_record_has_the_copy_of_a_callback_before_the_change(sim: Simulator, tmp_path: Path) -> None:
+    regions = {name: {"device": "gpu.0", "size": "4MiB", "chunk": "2MiB"} for name in ("kv", "other")}
+    record = tmp_path / "record"
+    with hipplan.apply({"hipplan": 1, "regions": regions}, runtime="sim", record=record) as layout:
+        layout.watch("kv", on_unmap=lambda name: layout.read("other"))
+        layout.shrink("kv", by="2MiB")
+    changes = recorded.read(record).of("change")
+    assert len(changes) == 2
+    assert "streams and pinned memory" in str(changes[0])
+    assert "kv" in str(changes[1])
 
 
 def test_an_error_of_on_map_hides_no_other(layout: hipplan.Layout, caplog: pytest.LogCaptureFixture) -> None:
