@@ -22,7 +22,7 @@ _CALLED = {
 
 def number(value: Any) -> Any:
     """Whatever is an integer to Python's protocol as int, a real number as float; all else, bools too, as it is."""
-    if value.__class__ in _CALLED or isinstance(value, bool):
+    if value.__class__ in _CALLED or is_bool(value):  # older NumPy gives an index for its own, and a warning
         return value
     try:
         return operator.index(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import platform
+import os
+import sys
 from pathlib import Path
 
 from hipplan import __version__
@@ -14,7 +15,7 @@ _SHIPPED = {"cuda": "libhipcuda.so", "sim": "libhipsim.so"}
 
 def version_text() -> str:
     """The first line is the version alone, for scripts."""
-    rows = {"hipplan": __version__, "Python": f"{platform.python_version()}, {platform.machine()}"}
+    rows = {"hipplan": __version__, "Python": f"{sys.version.split()[0]}, {os.uname().machine}"}
     try:
         from hipplan import _core
     except RuntimeUnavailable:
