@@ -243,10 +243,10 @@ def _forget_killed(folder: int) -> None:
     """Removes the files of holders in the foreground that were killed, such as those of experiments: they have no log,
     so that ps does not show them, and `down` is not called for them."""
     files = {*os.listdir(folder)}
-    for file in files:
-        name = file.removeprefix(HOLDER).removesuffix(_LOCK)
-        ends = {ending for ending in ("", _LOG, _LOCK) if f"{HOLDER}{name}{ending}" in files}
-        if file == f"{HOLDER}{name}{_LOCK}" and ends == {"", _LOCK} and not _is_locked(folder, file):
+    for file in sorted(files):
+        name = file.removeprefix(HOLDER)
+        is_alone = file != name and {file, f"{file}{_LOCK}", f"{file}{_LOG}"} & files == {file, f"{file}{_LOCK}"}
+        if is_alone and not _is_locked(folder, f"{file}{_LOCK}"):
             with contextlib.suppress(OSError, HeldError):
                 _remove(folder, name)
 
