@@ -28,7 +28,7 @@ _SHOWN = 5
 def declare(parser: Parser) -> None:
     about = "call a holder silent after so many seconds without an answer (default: 10)"
     parser.add_argument("--timeout", metavar="S", type=seconds, default=10.0, help=about)
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only the names, and ask no holder")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only the names, as text, and ask no holder")
     format_option(parser)
 
 
