@@ -6,6 +6,7 @@ cpp=$(git ls-files 'cpp/*.hpp' 'cpp/*.cpp' 'cpp/*.h' 'tests/*.cpp' 'tests/*.hpp'
 
 echo "ruff";         "$bin/ruff" check .; "$bin/ruff" format --check .
 echo "phrases";      "$bin/python" tools/phrases.py
+echo "docs";         "$bin/python" docs/generate.py --check
 echo "mypy";         "$bin/mypy"
 echo "stubtest";     "$bin/stubtest" --allowlist tools/stubtest.allow --ignore-unused-allowlist hipplan._core
 echo "clang-format"; "$bin/clang-format" --dry-run --Werror $cpp
