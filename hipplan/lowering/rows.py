@@ -21,6 +21,7 @@ from hipplan.kinds.peer.live import EnablePeer
 from hipplan.kinds.reservation.live import Reserve, ReserveBeside
 from hipplan.kinds.stream.live import AwaitStream, CreateStream
 from hipplan.program import steps
+from hipplan.program.access_runs import AccessRun
 from hipplan.program.carries import CopyRun
 from hipplan.program.chunk_runs import MemoryRun
 from hipplan.program.count_runs import CountRun
@@ -61,6 +62,8 @@ def rows_of(todo: Sequence[steps.Step], slots: Slots, owners: Owners, old: Old |
             rows.append(_mapped_run(segment, slots))
         elif isinstance(segment, CountRun):
             rows.append(_count_run(segment, slots))
+        elif isinstance(segment, AccessRun):
+            rows.append(_access_run(segment, slots))
         elif isinstance(segment, TakeOutRun) and old is not None:
             rows.append(("unmap chunks", tuple(_unmapped(mapped, old) for mapped in segment.columns)))
         elif isinstance(segment, CopyRun) and old is not None:
@@ -81,6 +84,14 @@ def _mapped_run(run: MappedRun, slots: Slots) -> Row:
     places = slots[run.of], run.offset, slots[run.memory_name(first)], run.size
     rights = _rights_in_turn(run) if run.rights[0] else ()
     return "map and set access", run.of, slots[run.name_of(first)], first, len(run.numbers), *places, rights
+
+
+def _access_run(run: AccessRun, slots: Slots) -> Row:
+    mapped = run.mapped
+    first, slot = mapped.numbers.start, slots[mapped.name_of(mapped.numbers.start)]
+    turn = zip(run.rights, mapped.numbers)  # noqa: B905  # there may be fewer mappings
+    rights = tuple(tuple(_in_order(given, mapped.owner(number)) for given in both) for both, number in turn)
+    return "change access", mapped.of, slot, first, len(mapped.numbers), rights
 
 
 def _count_run(run: CountRun, slots: Slots) -> Row:

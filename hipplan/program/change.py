@@ -94,7 +94,7 @@ class Change:
     """Names in `new` of objects that stay, with other access or advice."""
     renewed: Sequence[steps.Step] = ()
     """Where nothing else changes: the steps of `new` for memory that is made again, in their order."""
-    regiven: tuple[steps.Step, ...] = field(default=(), compare=False)
+    regiven: Sequence[steps.Step] = field(default=(), compare=False)
     """Where only rights change: the steps of `new` for the mappings with other rights, in their order."""
     links: tuple[steps.Step, ...] = ()
     """Steps before all others, where lowering needs some: new peer links that open mappings of `old`, and what keeps
@@ -105,7 +105,7 @@ class Change:
     """Steps that fill new objects, after everything else is made and read back: bytes cannot be rolled back."""
     opened: Program | None = None
     """The program during the contents, if it differs from `new`: what they write is not sealed yet."""
-    seals: tuple[ChangeAccess, ...] = ()
+    seals: Sequence[steps.Step] = ()
     """Steps that seal it, the last of all."""
 
     part: Touched | None = field(default=None, compare=False)

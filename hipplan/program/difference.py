@@ -13,10 +13,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from hipplan.kinds.mapping.live import ChangeAccess, Map, Rights, TakeOut
+from hipplan.kinds.mapping.live import ChangeAccess, Map, TakeOut
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.notebooks import InNotebooks
 from hipplan.program import sealing, steps
+from hipplan.program.access_runs import changed_rights, now_and_before
 from hipplan.program.by_object import StepsByObject, alike, all_alike
 from hipplan.program.change import AndEqual, Change, KeysOf
 from hipplan.program.contents import of_new
@@ -109,7 +110,7 @@ def from_nothing(new: Program, opened: Program | None = None) -> Difference:
 
 def sealed_after(change: Difference, sealed: Program) -> Difference:
     """The same change, with steps at its end that seal what contents wrote. sealed: the program after them."""
-    return replace(change, new=sealed, opened=change.new, seals=tuple(sealing.seals(change.new, sealed)))
+    return replace(change, new=sealed, opened=change.new, seals=sealing.seals(change.new, sealed))
 
 
 def _resized(old: Program, new: Program) -> Difference | None:
@@ -135,34 +136,29 @@ def _resized(old: Program, new: Program) -> Difference | None:
 
 def _regiven(old: Program, new: Program) -> Difference | None:
     """The difference if only rights on mappings differ; else None. Its cost depends on these mappings only."""
-    names = new.given_since(old)
-    if names is None:
+    given = new.given_since(old)
+    if given is None:
         return None
-    mapped, now = [new.makers[name] for name in names], [new.rights[name] for name in names]
-    rights = [(step.rights, old.rights[step.name].rights) for step in now]
-    both = {pair: _now_and_before(*pair) for pair in {*rights}}  # thousands of mappings share the same
+    regiven: Parts[steps.Step] = Parts()
+    names: list[str] = []
+    for _, now in given:
+        if isinstance(now, MappedRun):
+            regiven.extend(now)
+            names += map(now.name_of, now.numbers)
+        else:
+            regiven.extend((new.makers[now.name], now))
+            names.append(now.name)
     return Difference(
         old=old,
         new=new,
         additions=(),
-        changes=tuple(
-            ChangeAccess(step.name, step.origin, *both[pair]) for step, pair in zip(mapped, rights, strict=True)
-        ),
+        changes=changed_rights(given),
         gone=(),
         released=(),
         renamed={},
         kept=KeysOf(new),
         changed=frozenset(names),
-        regiven=tuple(chain.from_iterable(zip(mapped, now, strict=True))),
-    )
-
-
-def _now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
-    """The rights of all devices that have a right now or had one before."""
-    after, was = dict(now), dict(before)
-    who = dict.fromkeys([*after, *was])
-    return tuple((device, after.get(device, "none")) for device in who), tuple(
-        (device, was.get(device, "none")) for device in who
+        regiven=regiven.series(),
     )
 
 
@@ -341,7 +337,7 @@ class _Comparison:
         rights, had = now.rights if now else (), before.rights if before else ()
         if dict(rights) != dict(had):
             together = now is not None and now.together
-            yield ChangeAccess(step.name, step.origin, *_now_and_before(rights, had), together)
+            yield ChangeAccess(step.name, step.origin, *now_and_before(rights, had), together)
         yield from step.altered(self.before.more.get(was.name, ()), self.after.more.get(step.name, ()))
 
     def _prefetches(self) -> list[steps.Step]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, cycle
-from operator import eq
 from typing import TypeVar, cast
 
 from hipplan.errors import Span
@@ -14,7 +13,6 @@ from hipplan.program.numbered import OF_MAPPING
 from hipplan.program.on_demand import turned
 from hipplan.program.regions import mapping_of
 from hipplan.program.runs import Run
-from hipplan.program.series import Series, segments
 from hipplan.program.steps import Step
 
 Mapped = TypeVar("Mapped", bound="MappedRun")
@@ -160,23 +158,3 @@ class MappedRun(Run):
         for place, rights in enumerate(self.rights):
             if rights and (numbers := self.numbers[place :: len(self.rights)]):
                 yield self.access(numbers[0]), len(numbers)
-
-
-def with_rights(some_steps: Sequence[Step], given: Mapping[int, SetAccess]) -> Series[Step]:
-    """The steps with others that give rights. given: by number. A run stays one where all of its chunks get rights in
-    the pattern that it has."""
-    parts: list[Sequence[Step]] = []
-    rest, number = dict(given), 0
-    for segment in segments(some_steps):
-        parts.append(segment)
-        if isinstance(segment, MappedRun) and segment.rights[0]:
-            numbers = range(number + 1, number + len(segment), segment.each)
-            rights = [given[place].rights for place in numbers] if all(place in given for place in numbers) else []
-            pattern = rights[: len(segment.rights)]
-            if rights and all(pattern) and all(map(eq, rights, cycle(pattern))):
-                parts[-1] = segment.with_pattern(pattern)
-                for place in numbers:
-                    del rest[place]
-        number += len(segment)
-    made = Series(some_steps) if len(rest) == len(given) else Series.joined(parts)
-    return made.with_changed(rest) if rest else made

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from hipplan.kinds.mapping.live import SetAccess
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.steps import Step
+
+Given: TypeAlias = SetAccess | MappedRun
+"""What gives rights to one mapping, or to those of a run."""
 
 
 def _no_program() -> None:
@@ -22,8 +28,8 @@ class Origin:
     """It has other steps at its end, or lacks some."""
     gone: tuple[Step, ...] = ()
     """The steps that it lacks, in their order."""
-    given: tuple[str, ...] | None = None
-    """The mappings that only got other rights, in the order of their steps."""
+    given: tuple[tuple[Given, Given], ...] | None = None
+    """What gives mappings their rights, where only these are other ones: as of Program.given_since()."""
 
 
 UNKNOWN = Origin(_no_program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, count
@@ -38,9 +38,9 @@ from hipplan.program.facts import (
 from hipplan.program.homes import Homes
 from hipplan.program.inventory import resources_of, without_runs
 from hipplan.program.layered import layered
-from hipplan.program.mapped_runs import with_rights
+from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.memo import keep, kept
-from hipplan.program.origin import UNKNOWN, Origin
+from hipplan.program.origin import UNKNOWN, Given, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, alike, plain, runs, without_contents
@@ -340,18 +340,26 @@ class Program(InNotebooks):
         """The number of the first step of a run. run: of objects that the program has, together or not."""
         return self.numbers[run.name_of(run.numbers.start), False]
 
-    def regiven(self, other: Sequence[SetAccess], **fields: Any) -> Program:
-        """The program with other rights on mappings that have some already. other: their new steps. fields: of the new
-        program. As grown(), it costs what it changes."""
+    def regiven(
+        self, other: Iterable[SetAccess], in_runs: Iterable[tuple[MappedRun, MappedRun]] = (), **fields: Any
+    ) -> Program:
+        """The program with other rights on mappings that have some already. other: their new steps. in_runs: (run, the
+        same with its new rights) for those of runs. fields: of the new program. As grown(), it costs what changes."""
         numbered = {self.numbers[number_key(step)]: step for step in other}
-        new = replace(self, steps=with_rights(self.steps, numbered), **fields)
-        given = tuple(numbered[number].name for number in sorted(numbered))
-        keep(new, _origin=Origin(weakref.ref(self), given=given))
-        new._carry_on(self, rights=lambda: layered(self.rights).with_changed({**rights_by_mapping(other)}))
+        of_runs = {self.number_of(now): (was, now) for was, now in in_runs}
+        before, made = Series(self.steps), {number: now for number, (_, now) in of_runs.items()}
+        steps = (before.with_parts(made) if made else before).with_changed(numbered)
+        new = replace(self, steps=steps, **fields)
+        given = {number: (self.rights[step.name], step) for number, step in numbered.items()} | of_runs
+        keep(new, _origin=Origin(weakref.ref(self), given=tuple(pair for _, pair in sorted(given.items()))))
+        rights = {step.name: step for step in numbered.values()}
+        known = partial(rights_by_mapping, steps) if made else lambda: layered(self.rights).with_changed(rights)
+        new._carry_on(self, rights=known)
         return new
 
-    def given_since(self, other: Program) -> tuple[str, ...] | None:
-        """The mappings with other rights, if regiven() of that program has made this one; else None."""
+    def given_since(self, other: Program) -> tuple[tuple[Given, Given], ...] | None:
+        """(before, now) for what gives mappings other rights, in the order of the steps, if regiven() of that program
+        has made this one; else None."""
         return self._origin.given if self._origin.before() is other else None
 
     def _carry_on(self, before: Program, **made: Callable[[], Any]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
-from hipplan.kinds.mapping.live import ChangeAccess, SetAccess, rights_of
+from hipplan.kinds.mapping.live import ChangeAccess, Rights, SetAccess, rights_of
 from hipplan.program import steps
+from hipplan.program.access_runs import changed_rights, regiven_runs
 from hipplan.program.change import Change
+from hipplan.program.chunk_runs import MappingRun, chunk_runs
 from hipplan.program.content_steps import ContentStep, where_written
 from hipplan.program.intervals import Intervals
 from hipplan.program.inventory import device_names
 from hipplan.program.lookup import mappings_within, resource_of
+from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_piece
 from hipplan.program.regions import mapping_of
@@ -108,13 +112,17 @@ def resealed(opened: Program, sealed: Mapping[str, Access]) -> Program:
     return _closed(opened, {mapping: access for mapping, access in sealed.items() if mapping not in opened.sealed})
 
 
-def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
+def seals(opened: Program, sealed: Program) -> Sequence[steps.Step]:
     """The steps that seal what opened() unsealed."""
-    for was, now in zip(opened.steps, sealed.steps, strict=True):
-        if isinstance(was, SetAccess) and isinstance(now, SetAccess) and was.rights != now.rights:
-            yield ChangeAccess(
-                name=now.name, now=now.rights, before=was.rights, together=now.together, origin=now.origin
-            )
+    if (given := sealed.given_since(opened)) is not None:
+        return changed_rights(given)
+    if (given := opened.given_since(sealed)) is not None:
+        return changed_rights((was, now) for now, was in given)
+    return [
+        ChangeAccess(now.name, now.origin, now.rights, was.rights, now.together)
+        for was, now in zip(opened.steps, sealed.steps, strict=True)
+        if isinstance(was, SetAccess) and isinstance(now, SetAccess) and was.rights != now.rights
+    ]
 
 
 def mappings_of(program: Program, name: str) -> list[Resource]:
@@ -138,11 +146,36 @@ def _access_of(program: Program, name: str) -> dict[str, Access]:
         return {mapping.name: mapping.access for mapping in mappings_of(program, name)}
     require(program, name, "region")
     require_memory(program, name)
-    given = (mapping_of(name, number) for number in range(len(program.regions[name].chunks)))
     names = device_names(program.devices)
-    rights = {mapping: step.rights if (step := program.rights.get(mapping)) else () for mapping in given}
+    rights = dict(_rights_of_chunks(program, name))
     access = {few: tuple((names[who], right) for who, right in few) for few in {*rights.values()}}
     return {mapping: access[few] for mapping, few in rights.items()}
+
+
+_mapped: Memo[Program, dict[str, dict[int, MappingRun]]] = Memo()
+
+
+def _mapped_in_runs(program: Program) -> dict[str, dict[int, MappingRun]]:
+    """Region -> the number of its first chunk -> run, for the runs of mappings of chunks."""
+    regions: dict[str, dict[int, MappingRun]] = {}
+    for _, run in chunk_runs(program.steps):
+        if isinstance(run, MappingRun):
+            regions.setdefault(run.region, {})[run.chunks.start] = run
+    return regions
+
+
+def _rights_of_chunks(program: Program, region: str) -> Iterator[tuple[str, Rights]]:
+    """(mapping, rights on it) for each chunk of a region."""
+    in_run = _mapped.value(program, lambda: _mapped_in_runs(program)).get(region, {})
+    chunk, count = 0, len(program.regions[region].chunks)
+    while chunk < count:
+        if (run := in_run.get(chunk)) is not None:
+            yield from zip(map(run.name_of, run.numbers), cycle(run.rights))  # they repeat
+            chunk = run.chunks.stop
+        else:
+            name = mapping_of(region, chunk)
+            yield name, step.rights if (step := program.rights.get(name)) else ()
+            chunk += 1
 
 
 def _closed(program: Program, before: Mapping[str, Access], **fields: Any) -> Program:
@@ -162,12 +195,15 @@ def with_access(program: Program, access: Mapping[str, Access], **fields: Any) -
     ordinals = program.devices
     known = {given: rights_of(dict(given), ordinals) for given in {*access.values()}}
     rights = {mapping: known[given] for mapping, given in access.items()}
-    there = [step for mapping in rights if (step := program.rights.get(mapping)) is not None]
-    if all(known.values()) and len(there) == len(rights):
-        now = ((step, rights[step.name]) for step in there)
-        others = [SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
-        return program.regiven(others, **fields)
     had = program.rights
+    if all(known.values()):
+        in_runs = [*regiven_runs(program.steps, rights)]
+        there = rights.keys() - {name for run, _ in in_runs for name in map(run.name_of, run.numbers)}
+        single = [step for mapping in there if (step := had.get(mapping)) is not None]
+        if len(single) == len(there):
+            now = ((step, rights[step.name]) for step in single)
+            others = [SetAccess(step.name, step.origin, given) for step, given in now if step.rights != given]
+            return program.regiven(others, ((was, now) for was, now in in_runs if was.rights != now.rights), **fields)
 
     def changed(step: steps.Step) -> Iterator[steps.Step]:
         now = rights.get(step.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, Generic, TypeVar, cast, overload
 
 from hipplan.program.layered import Layered
@@ -22,7 +22,7 @@ class Series(Sequence[Item]):
     them.
     """
 
-    __slots__ = ("_changed", "_count", "_parts", "_segments")
+    __slots__ = ("_changed", "_count", "_parts", "_segments", "_starts")
 
     def __init__(self, items: Sequence[Item] = ()) -> None:
         self._count = len(items)
@@ -31,6 +31,7 @@ class Series(Sequence[Item]):
         self._changed: Layered[int, Item] | None = None
         """Number -> the item that counts instead of the one in the parts."""
         self._segments: tuple[Sequence[Item], ...] | None = None
+        self._starts: tuple[int, ...] | None = None
         if isinstance(items, (tuple, list)):  # to ask whether they are of an abstract class takes longer
             self._parts = ((tuple(items), len(items)),) if items else ()
         elif isinstance(items, Series):
@@ -50,6 +51,12 @@ class Series(Sequence[Item]):
         if self._segments is None:
             self._segments = tuple(self._made_segments())
         return self._segments
+
+    def _starts_of_segments(self) -> Sequence[int]:
+        """The number of the first item of each segment."""
+        if self._starts is None:
+            self._starts = tuple(accumulate(map(len, self.segments()), initial=0))[:-1]
+        return self._starts
 
     def _made_segments(self) -> Iterator[Sequence[Item]]:
         changed, start = sorted(self._changed or ()), 0
@@ -151,14 +158,14 @@ class Series(Sequence[Item]):
 
     def parts_between(self, first: int, end: int) -> Iterator[Sequence[Item]]:
         """The items from the number `first` on, before `end`, as of segments()."""
-        start = 0
-        for part in self.segments():
+        parts, starts = self.segments(), self._starts_of_segments()
+        for number in range(max(0, bisect_right(starts, first) - 1), bisect_left(starts, end)):
+            part, start = parts[number], starts[number]
             low, high = max(0, first - start), min(end - start, len(part))
             if low < high and isinstance(part, OnDemand):
                 yield from (part,) if high - low == len(part) else part.cut(low, high)
             elif low < high:
                 yield part[low:high]
-            start += len(part)
 
     def __len__(self) -> int:
         return self._count
@@ -224,7 +231,8 @@ class Series(Sequence[Item]):
         self, parts: Sequence[tuple[_Part[Item], int]], count: int, changed: Layered[int, Item] | None
     ) -> Series[Item]:
         made: Series[Item] = Series.__new__(Series)
-        made._parts, made._count, made._changed, made._segments = tuple(parts), count, changed, None
+        made._parts, made._count, made._changed = tuple(parts), count, changed
+        made._segments = made._starts = None
         return made
 
 

@@ -339,6 +339,31 @@ def test_mappings_that_go_as_a_run_that_cannot_be_are_refused(columns: Any, why:
         _core.Rows([("unmap chunks", columns)])
 
 
+ACCESS_RUN: row.Row = ("change access", "hot", 4, 0, 3, (((), row.RW),))
+"""Slot, first number, count; the rights that the mappings get and had before."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({2: -1}, "a run has slots"),
+        ({3: 2**64 - 2}, "a run has a number that is too large"),
+        ({4: 2**63}, "more than memory can hold"),
+        ({5: ()}, "mappings get rights"),
+        ({5: ((row.RW, row.RW, row.RW),)}, "a row is too long"),
+        ({5: ((row.RW,),)}, "a row ends too early"),
+        ({5: 1}, "is a tuple"),
+    ],
+)
+def test_rights_of_a_run_that_cannot_be_are_refused(wrong: dict[int, Any], why: str) -> None:
+    assert len(_core.Rows([ACCESS_RUN])) == 3
+    (place, value), = wrong.items()  # fmt: skip
+    with pytest.raises(ValueError, match=why):
+        _core.Rows([with_field(ACCESS_RUN, place, value)])
+    with pytest.raises(ValueError, match="a row is too long"):
+        _core.Rows([(*ACCESS_RUN, 1)])
+
+
 COUNT_RUN: row.Row = ("create counted", "s", 0, 5, 3, ("create device buffer", 0, MIB))
 """Slot, first number, count; the operation of each row and its fields behind the slot."""
 
