@@ -97,8 +97,9 @@ def _fitted(change: Difference, before: Program) -> Difference | None:
 
 
 def require_way_back(asleep: Lowering, names: tuple[str, ...]) -> None:
-    """Raises MachineError (HP309): these fall asleep in a change, and could not be woken again."""
-    if concerned(asleep.planned.new.measured):
+    """Raises MachineError (HP309): these fall asleep in a change, and could not be woken again. What stays even as it
+    falls asleep stays so as it wakes, without a look at how it wakes."""
+    if concerned(asleep.planned.new.measured) and not _stays_even(asleep.planned, asleep.lowered.old):
         from hipplan.program.sleeping import wakes_up  # a preview need not wait for it
 
         lower(wakes_up(asleep.planned.new, names), asleep.lowered.new)

@@ -210,12 +210,14 @@ class Change:
             return self.renewed or self.regiven
         made = {*plain(self.additions), *plain(self.changes)}
         whole = {id(run) for _, run in runs(self.additions)}
+        names = {step.name for step in made}  # to ask for a step takes longer
         touched = self.changed.union(step.name for step in self.seals)
         everything = self.about.new if program is self.new else program
         touched_steps: Parts[steps.Step] = Parts()
-        for segment in _with_runs_of(chain(touched, (step.name for step in made)), everything, whole):
+        for segment in _with_runs_of(chain(touched, names), everything, whole):
             is_whole = id(segment) in whole
-            touched_steps.extend(segment if is_whole else [s for s in segment if s.name in touched or s in made])
+            near = segment if is_whole else [s for s in segment if s.name in touched or s.name in names]
+            touched_steps.extend(segment if is_whole else [s for s in near if s.name in touched or s in made])
         silent = [s.name for s in plain(self.changes) if isinstance(s, ChangeAccess)]
         read_back = touched_steps.series()
         with_access = {step.name for step in plain(read_back) if isinstance(step, SetAccess)}

@@ -21,6 +21,7 @@ from hipplan.program.access_runs import changed_rights, now_and_before
 from hipplan.program.by_object import StepsByObject, alike, all_alike
 from hipplan.program.change import AndEqual, Change, KeysOf
 from hipplan.program.contents import of_new
+from hipplan.program.gone_and_come import gone_and_come
 from hipplan.program.listing import Line, lines, note, summary
 from hipplan.program.lone import Lone, besides, lone, upward_with
 from hipplan.program.mapped_runs import MappedRun
@@ -81,6 +82,8 @@ def difference(
         for short in (_resized, _regiven):
             if (change := short(old, new)) is not None:
                 return change
+    if not (renewed or fills) and (change := _gone_and_come(old, new, unmaps)) is not None:
+        return change
     new = _on_old_ranges(old, new, renewed)
     part = touched(old, new, renewed)
     differs = _Comparison(part.old, part.new, renewed, lone(part.old, part.new)).result(fills, unmaps)
@@ -159,6 +162,26 @@ def _regiven(old: Program, new: Program) -> Difference | None:
         kept=KeysOf(new),
         changed=frozenset(names),
         regiven=regiven.series(),
+    )
+
+
+def _gone_and_come(old: Program, new: Program, unmaps: bool) -> Difference | None:
+    """The difference if `new` has the steps of `old` but for some that go, and others behind them; else None."""
+    differs = gone_and_come(old, new)
+    if differs is None:
+        return None
+    rights = differs.rights
+    return Difference(
+        old=old,
+        new=new,
+        additions=upward_with(differs.come, new.reservations.keys(), differs.runs_come),
+        changes=downward(differs.mappings, lambda step: step.taken_out(rights.get(step.name))) if unmaps else (),
+        gone=differs.makers_gone(),
+        released=differs.makers_gone(mapped=not unmaps),
+        renamed={},
+        kept=KeysOf(old, differs.makers_gone()),
+        changed=frozenset(),
+        unmaps=unmaps,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Container, Iterator, Sequence, Set
 from itertools import chain, repeat
 from operator import is_not
 from typing import NamedTuple, TypeAlias, cast
@@ -90,7 +90,7 @@ def besides(some_steps: Sequence[Step], left_out: Sequence[Run]) -> Sequence[Ste
     return [*chain.from_iterable(segment for segment in segments(some_steps) if id(segment) not in apart)]
 
 
-def upward_with(made: Sequence[Step | Run], ranges: Set[object], apart: Sequence[Run]) -> Series[Step]:
+def upward_with(made: Sequence[Step | Run], ranges: Container[object], apart: Sequence[Run]) -> Series[Step]:
     """upward() for steps and these runs of them, whose mappings are in the order of addresses already."""
     if not apart:
         return Series(upward(cast("Sequence[Step]", made), ranges))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, count
 from operator import itemgetter
 
@@ -15,7 +15,7 @@ from hipplan.program.count_runs import CountMappingRun, CountRun
 from hipplan.program.inventory import region_resources, resources_of
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.memo import Memo
-from hipplan.program.numbered import prefixes_of
+from hipplan.program.numbered import Stem, prefixes_of, stem_of
 from hipplan.program.program import Program
 from hipplan.program.regions import numbers_in
 from hipplan.program.resources import Resource
@@ -59,6 +59,21 @@ def mappings_within(program: Program, name: str, start: int = 0, end: int = sys.
         within = (other for other in program.resources if other.kind == "mapping" and other.inside == name)
         return [other for other in within if other.offset < end and other.offset + other.size > start]
     return [*_made(program, [*_mapped(program, name, start, end - start)])]
+
+
+def mappings_of_memory(program: Program, memory: Collection[str]) -> tuple[Resource, ...]:
+    """The mappings of these allocations that are awake, in the order of the steps."""
+    numbers: dict[Stem, list[int]] = {}
+    for stem, number in filter(None, map(stem_of, memory)):
+        numbers.setdefault(stem, []).append(number)
+    mapped: list[Step] = []
+    for part in segments(program.steps):
+        if isinstance(part, MappedRun):
+            there = sorted(number for number in numbers.get(part.memory.stem, ()) if number in part.memory.numbers)
+            mapped += [part.made(number - part.memory.numbers.start + part.numbers.start) for number in there]
+        elif not isinstance(part, Run):
+            mapped += (step for step in part if isinstance(step, Map) and step.allocation in memory)
+    return _made(program, mapped)
 
 
 def end_of_mappings(program: Program, name: str) -> int:

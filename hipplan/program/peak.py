@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import chain
 from operator import attrgetter
 
 from hipplan.errors import Diagnostic
@@ -39,7 +40,9 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
             summary = f"old and new memory together need {full_size(both)} of host memory, {says} {full_size(size)}"
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
-    for lacking in huge_pages.shortages((*alike(change.old.steps), *alike(change.additions)), machine):
+    takes_huge_pages = huge_pages.taken(alike(change.additions))
+    both_steps = chain(alike(change.old.steps), alike(change.additions)) if takes_huge_pages else ()
+    for lacking in huge_pages.shortages(both_steps, machine):
         summary = f"old and new buffers together need {lacking.what}"
         findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))
     count = change.old.descriptors + descriptors_of(alike(added))

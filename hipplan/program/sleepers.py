@@ -9,13 +9,16 @@ from itertools import chain
 from hipplan.errors import ApplyError
 from hipplan.program import patterns, steps
 from hipplan.program.backups import DROP, MAPPED
+from hipplan.program.facts import makers_of
 from hipplan.program.groups import MemoryGroup, Units, by_first, first_of, groups_asleep, groups_in, is_on_device
 from hipplan.program.homes import Homes
 from hipplan.program.lookup import objects_near, region_of
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, cannot_sleep, refuse, refuse_asleep, refuse_piece
+from hipplan.program.regions import memory_of
 from hipplan.program.resize import require_memory
 from hipplan.program.resources import RANGES, Resource
+from hipplan.program.runs import runs
 from hipplan.program.sleeping_bytes import unmovable
 
 KINDS = (*RANGES, "mapping", "allocation")
@@ -45,6 +48,8 @@ def is_any_asleep(program: Program, names: Sequence[str] | None = None) -> bool:
 def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True) -> Units:
     """The allocations of each name. is_writable: only memory that a device may write is together. Raises ApplyError
     (HP420): no such object, or it is only a chunk of a region."""
+    if (quickly := _single_units(program, names)) is not None:
+        return quickly
     known = {resource.name: resource for resource in objects_near(program, names)}
     if not known.keys() >= {*names}:
         known = program.by_name
@@ -67,6 +72,25 @@ def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True
             units[name] = groups
         else:
             units[name] = [*dict.fromkeys(mapped[name])]
+    return units
+
+
+def _single_units(program: Program, names: Sequence[str]) -> Units | None:
+    """units_of() of allocations and of regions in no runs, at a cost that does not depend on other objects. None: there
+    is another name among these."""
+    asleep = makers_of(program.sleeping)
+    in_runs = {run.of for some_steps in (program.steps, program.sleeping) for _, run in runs(some_steps)}
+    units: dict[str, Sequence[MemoryGroup]] = {}
+    if not in_runs.isdisjoint(names):
+        return None
+    for name in names:
+        placed = program.regions.get(name)
+        memory = [name] if placed is None else [memory_of(name, chunk) for chunk in range(len(placed.chunks))]
+        makers = [program.makers.get(each) or asleep.get(each) for each in memory]
+        is_known = all(maker is not None and maker.makes == "allocation" for maker in makers)
+        if not memory or not is_known or region_of(program, name) or "#contents" in name:
+            return None
+        units[name] = memory
     return units
 
 

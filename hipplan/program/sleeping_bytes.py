@@ -15,7 +15,7 @@ from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.chunk_runs import MappingRun
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import MemoryGroup, first_of
-from hipplan.program.lookup import objects_near
+from hipplan.program.lookup import mappings_of_memory
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
@@ -93,14 +93,10 @@ def _places(program: Program, memory: Iterable[str]) -> tuple[dict[str, list[Res
     """The mappings of each allocation, and who reaches them once everything is unsealed."""
     opened = sealing.all_open(program)
     places: dict[str, list[Resource]] = {name: [] for name in memory}
-    resources = objects_near(opened, places)
-    if not places.keys() <= {resource.memory for resource in resources}:
-        resources = opened.resources
-    reach = Memory(resources, program.devices, machine=program.measured)
-    for resource in resources:
-        if resource.memory in places:
-            places[resource.memory].append(resource)
-    return places, reach
+    mappings = mappings_of_memory(opened, places)
+    for mapping in mappings:
+        places[mapping.memory].append(mapping)
+    return places, Memory(mappings, program.devices, machine=program.measured)
 
 
 def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[MemoryPart, ...]:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan.program import on_demand
 from tests.conftest import Simulator
 from tests.faults.harness import as_release, same_calls_each_time
 from tests.layout.test_runs_or_written_out import RELEASES
 from tests.machines.test_releases import RELEASES as QUIRKS
-from tests.python_calls import calls_of
+from tests.python_calls import calls_of, instructions_of
 
 CALLS_OF_CHUNKS_MAX = 20
 """Python calls that more chunks may add."""
@@ -31,6 +32,8 @@ SMALL = 4 << 10
 FEW = 50
 MANY = {"host": 80, "drop": 450}
 """Copies of bytes take real memory, twice."""
+
+LEAST = on_demand.LEAST
 
 Act = Callable[[hipplan.Layout], Any]
 
@@ -198,3 +201,48 @@ def test_a_layout_in_pieces_is_lowered_once_for_each_change(sim: Simulator) -> N
         for name, act in acts.items():
             made[name] = times_called(lambda act=act: act(layout), "_in_pieces")
     assert made == {"update": 1, "sleep": 2}  # a sleep also finds out whether it can be woken
+
+
+INSTRUCTIONS_OF_OTHER_MAX = 2_000
+"""Instructions of Python that each object which stays adds to a sleep and a wake of one; they were 6,900 and more."""
+AMONG: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
+    "allocations": (
+        lambda count: {
+            "allocations": {f"a{number}": {"device": "gpu.0", "size": SMALL} for number in range(count)},
+            "reservations": {
+                "r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": f"a{number}"} for number in range(count)]}
+            },
+        },
+        "a7",
+    ),
+    "a count": (
+        lambda count: {
+            "allocations": {"a": {"device": "gpu.0", "size": SMALL, "count": count}},
+            "reservations": {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a.*"}]}},
+        },
+        "a.7",
+    ),
+    "regions": (
+        lambda count: {"regions": {"r": {"each": count, "device": "gpu.0", "size": SMALL, "chunk": SMALL}}},
+        "r.7",
+    ),
+}
+
+
+@pytest.mark.parametrize("to", ["host", "drop"])
+@pytest.mark.parametrize("which", AMONG)
+def test_one_among_many_sleeps_without_a_comparison_of_the_others(
+    which: str, to: str, sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were all compared with themselves, and the wake was planned before each sleep."""
+    monkeypatch.setattr(on_demand, "LEAST", LEAST)
+    planned, name = AMONG[which]
+    taken = []
+    for count in (100, 500):
+        plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, **planned(count)}
+        with hipplan.apply(plan, runtime="sim", answer=False) as layout:
+            layout.sleep(name, to=to)
+            layout.wake()
+            taken.append(instructions_of(lambda layout=layout: (layout.sleep(name, to=to), layout.wake())))
+            assert layout.drift() == []
+    assert taken[1] - taken[0] <= 400 * INSTRUCTIONS_OF_OTHER_MAX
