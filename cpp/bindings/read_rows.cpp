@@ -83,10 +83,9 @@ decltype(row::what) row_reader::read_kind<set_rights>(row_reader& self, fields& 
 }
 template <>
 decltype(row::what) row_reader::read_kind<unmap_memory>(row_reader& self, fields& from) {
-  const auto range = from.slot();
   const auto memory = from.slot();
   const auto before = self.read_rights(from.next());
-  return unmap_memory{range, memory, before, from.boolean()};
+  return unmap_memory{memory, before, from.boolean()};
 }
 template <>
 decltype(row::what) row_reader::read_kind<advise_range>(row_reader&, fields& from) {

@@ -145,14 +145,13 @@ void row_reader::read_access_run(fields& from) {
 void row_reader::read_unmap_run(fields& from) {
   struct unmapped {
     members all;
-    slot_id range;
     slot_id memory;
     std::vector<rights> before;
   };
   std::vector<unmapped> runs;
   for (auto* const item : items_of(from.next())) {
     fields of(item);
-    unmapped next{members(of), require_slot(of.slot()), require_slot(of.slot()), {}};
+    unmapped next{members(of), require_slot(of.slot()), {}};
     require_numbers(next.memory, next.all.count);
     for (auto* const given : items_of(of.next())) next.before.push_back(read_rights(given));
     of.end();
@@ -164,9 +163,9 @@ void row_reader::read_unmap_run(fields& from) {
   from.end();
   if (runs.empty()) throw std::invalid_argument("no run goes");
   for (auto i = runs.front().all.count; i-- > 0;) {
-    for (const auto& [all, range, memory, before] : runs) {
+    for (const auto& [all, memory, before] : runs) {
       add(all.name + '[' + std::to_string(all.first + i) + ']', all.slot + i,
-          unmap_memory{range, memory + i, before[i % before.size()], false});
+          unmap_memory{memory + i, before[i % before.size()], false});
     }
   }
 }

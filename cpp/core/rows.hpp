@@ -60,7 +60,6 @@ struct set_rights {
   bool together;                 ///< on everything that is mapped in the range by then
 };
 struct unmap_memory {
-  slot_id range;
   slot_id memory;
   rights before;
   bool together;

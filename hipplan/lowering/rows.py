@@ -100,8 +100,8 @@ def _count_run(run: CountRun, slots: Slots) -> Row:
 
 
 def _unmapped(run: MappedRun, old: Old) -> Row:
-    places = old.slot(run.of), old.run_slot(run.memory)
-    return run.of, old.run_slot(run), run.numbers.start, len(run.numbers), *places, _rights_in_turn(run)
+    memory, first = old.run_slot(run.memory), run.numbers.start
+    return run.of, old.run_slot(run), first, len(run.numbers), memory, _rights_in_turn(run)
 
 
 def _copy_run(run: CopyRun, slots: Slots, old: Old) -> Row:
@@ -179,7 +179,7 @@ def _keep_access(s: KeepAccess, slots: Slots, owners: Owners, old: Old) -> Row:
 
 def _take_out(s: TakeOut, slots: Slots, owners: Owners, old: Old) -> Row:
     rights = _in_order(s.rights, old.owners[s.name])
-    return "unmap", s.name, *map(old.slot, (s.name, s.reservation, s.allocation)), rights, s.together
+    return "unmap", s.name, old.slot(s.name), old.slot(s.allocation), rights, s.together
 
 
 def _copy(s: CopyBytes, slots: Slots, owners: Owners, old: Old) -> Row:

@@ -48,10 +48,10 @@ CASES: dict[str, Case] = {
     "map": more((row.memory(0), row.reserve(1)), row.mapped(2, 1, 0)),
     "rights": more(MAPPED, row.rights(2, ((0, "r"),), row.RW)),
     "new rights": more((row.memory(0), row.reserve(1)), row.mapped(2, 1, 0), row.rights(2)),
-    "unmap": more(MAPPED, row.unmap(3, 4, 5), **UNMAP | {"slots": 3}),
+    "unmap": more(MAPPED, row.unmap(3, 5), **UNMAP | {"slots": 3}),
     "swap": more(
         MAPPED,
-        *(row.unmap(3, 4, 5), row.memory(0), row.mapped(2, 1, 0), row.rights(2)),
+        *(row.unmap(3, 5), row.memory(0), row.mapped(2, 1, 0), row.rights(2)),
         **SWAP | {"same_slots": 0, "slots": 3},
     ),
     "stream": more((), row.stream(0)),

@@ -42,8 +42,8 @@ def rights(slot: int, now: Any = RW, before: Any = None) -> Row:
     return "set access", "mapping", slot, now, before, False
 
 
-def unmap(slot: Any, range_slot: Any, memory_slot: Any, before: Any = RW) -> Row:
-    return "unmap", "mapping", slot, range_slot, memory_slot, before, False
+def unmap(slot: Any, memory_slot: Any, before: Any = RW) -> Row:
+    return "unmap", "mapping", slot, memory_slot, before, False
 
 
 def stream(slot: int, name: str = "stream", device: int = 0) -> Row:

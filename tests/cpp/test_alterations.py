@@ -51,11 +51,11 @@ class Mapped:
         return self.change
 
     def unmap(self, *more: row.Row) -> _core.Change:
-        return self.begin(row.unmap(3, 4, 5), *more, **TO_SWAP)
+        return self.begin(row.unmap(3, 5), *more, **TO_SWAP)
 
     def swap(self, *more: row.Row) -> _core.Change:
         """Other memory at the same place, in the new snapshot's slots 0 and 2."""
-        rows = [row.unmap(3, 4, 5), row.memory(0, "other"), row.mapped(2, 1, 0), row.rights(2), *more]
+        rows = [row.unmap(3, 5), row.memory(0, "other"), row.mapped(2, 1, 0), row.rights(2), *more]
         return self.begin(*rows, extra_slots=3, same_slots=0, kept=[(1, 1, 1), (3, 2, 1), (4, 1, 1), (5, 0, 1)])
 
     def roll_back(self) -> _core.UndoReport:
@@ -176,7 +176,7 @@ def test_a_failed_unmap_needs_no_undo(mapped: Mapped) -> None:
 
 def test_a_mapping_cannot_be_unmapped_twice(mapped: Mapped) -> None:
     with pytest.raises(IndexError, match="not mapped"):
-        mapped.unmap(row.unmap(3, 4, 5))
+        mapped.unmap(row.unmap(3, 5))
 
     assert (mapped.roll_back().restored, mapped.is_as_before()) == (1, True)
 

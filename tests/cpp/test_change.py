@@ -160,7 +160,7 @@ def test_a_close_gives_what_a_change_has_made_back_before_what_it_lies_in(sim: S
 @pytest.mark.parametrize("force", [False, True])
 def test_a_close_during_a_change_that_has_unmapped_something_gives_everything_back(sim: Simulator, force: bool) -> None:
     holdings = holding(sim.runtime, MAPPED)
-    change = begin(holdings, [row.unmap(3, 4, 5), row.memory(6), row.mapped(7, 4, 6)], 3, extra_slots=5, same_slots=3,
+    change = begin(holdings, [row.unmap(3, 5), row.memory(6), row.mapped(7, 4, 6)], 3, extra_slots=5, same_slots=3,
                    kept=[(3, 2, 1), (4, 1, 1), (5, 0, 1)])  # fmt: skip
     report = close(holdings, force=force)
 
@@ -319,7 +319,7 @@ def test_the_snapshot_and_what_is_known_of_it_change_in_one_moment(sim: Simulato
 def test_a_change_with_a_failed_row_can_only_be_rolled_back(sim: Simulator) -> None:
     """Each further attempt would use up the place in the log that belongs to another row."""
     holdings = holding(sim.runtime, MAPPED)
-    rows = [row.rights(2, ((0, "r"),), row.RW), row.unmap(2, 1, 0)]
+    rows = [row.rights(2, ((0, "r"),), row.RW), row.unmap(2, 0)]
     change = _core.Change(holdings, _core.Rows(rows), slots=3, same_slots=3)
     sim.runtime.arm_faults("hipMemSetAccess@1=999")
     with pytest.raises(_core.HipError):

@@ -185,7 +185,7 @@ def test_a_bar_that_is_refused_bars_nothing(sim: Simulator) -> None:
 def test_new_memory_at_an_address_that_was_barred_can_be_looked_at(sim: Simulator) -> None:
     holdings = holding(sim.runtime, MAPPED)
     old = holdings.leases.age
-    swap = [row.unmap(3, 4, 5), row.memory(0), row.mapped(2, 1, 0), row.rights(2)]
+    swap = [row.unmap(3, 5), row.memory(0), row.mapped(2, 1, 0), row.rights(2)]
     change = _core.Change(
         holdings, _core.Rows(swap), 3, extra_slots=3, kept=[(1, 1, 1), (3, 2, 1), (4, 1, 1), (5, 0, 1)]
     )

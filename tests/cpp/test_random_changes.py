@@ -113,14 +113,14 @@ class Random:
     def _swap(self, new: int, old: int) -> None:
         """Other memory at the same place: the old mapping goes, and the new one is in its slot."""
         _, range_slot, _ = self.new[new]
-        _, old_range, old_memory = self.kinds[old]
-        for item in (old, old_range, old_memory):
+        _, _, old_memory = self.kinds[old]
+        for item in (old, old_memory):
             self.extra.setdefault(item, 0)
         self.kept = [pair for pair in self.kept if pair[0] != new]
         memory = len(self.new)
         self.new.append(("memory",))
         self.rows += [
-            row.unmap(Old(old), Old(old_range), Old(old_memory), BOTH),
+            row.unmap(Old(old), Old(old_memory), BOTH),
             row.memory(memory),
             row.mapped(new, range_slot, memory),
             row.rights(new, BOTH),

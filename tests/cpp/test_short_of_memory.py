@@ -98,7 +98,7 @@ def test_failed_undos_are_reported_whichever_allocation_fails(script: Callable[[
         holdings = row.holding(runtime, [(one[0], name + one[1], *one[2:]) for one in row.MAPPED])
         address = hex(row.snapshot_of(holdings).address(2))
         kept = [(3, 2, 1), (4, 1, 1), (5, 0, 1)]
-        change = row.begin(holdings, [row.unmap(3, 4, 5)], 3, extra_slots=3, same_slots=3, kept=kept)
+        change = row.begin(holdings, [row.unmap(3, 5)], 3, extra_slots=3, same_slots=3, kept=kept)
         change.roll_back()
         report, work = _core.UndoReport(), _core.UndoRun(holdings.retired, 60.0)
         until_it_works(k, lambda: work.run(report, lambda device: None, lambda: None))

@@ -39,7 +39,7 @@ def in_calls(rows: list[Row]) -> Iterator[tuple[str, list[int], list[int]]]:
         if operation == "set access":
             yield name, devices(fields[1]), devices(fields[2] or ())
         elif operation == "unmap":
-            yield name, [], devices(fields[3])
+            yield name, [], devices(fields[2])
 
 
 def test_the_device_that_has_the_memory_is_the_last_to_get_its_right() -> None:
