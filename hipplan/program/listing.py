@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
@@ -20,6 +20,8 @@ from hipplan.program.memo import Memo
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import RANGES, Access, Resource
+from hipplan.program.runs import plain
+from hipplan.program.steps import Step
 from hipplan.units import format_size, full_size, short_size
 
 ACTIONS = {"+": "make", "~": "alter", "-/+": "replace", "-": "free"}
@@ -122,9 +124,27 @@ def _is_same(before: _Given | None, after: _Given) -> bool:
     return None in folders or folders[0] == folders[1]
 
 
-def _filled(change: Change) -> set[str]:
+_names_filled: Memo[Change, frozenset[str]] = Memo()
+_texts: Memo[Change, Mapping[str, list[str]]] = Memo()
+"""Found once for all objects of a change: otherwise each would cost a look at all steps."""
+
+
+def _filled(change: Change) -> frozenset[str]:
     """Names of the objects that the change fills with contents."""
-    return {name for step in change.contents for name in step.objects()}
+    return _names_filled.value(change, lambda: frozenset(n for step in change.contents for n in step.objects()))
+
+
+def _altered(change: Change) -> Mapping[str, list[str]]:
+    """Object that stays -> what the steps that alter it say in the list."""
+    return _texts.value(change, lambda: _listed(plain(change.changes)))
+
+
+def _listed(some_steps: Iterable[Step]) -> Mapping[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for step in some_steps:
+        if text := step.listed():
+            texts.setdefault(step.name, []).append(text)
+    return texts
 
 
 class _ByKey:
@@ -271,7 +291,7 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
             )
         yield f"access {access} -> {wanted}"
     if lies(now.kind) and now.name in change.changed:
-        yield from filter(None, (step.listed() for step in change.changes if step.name == now.name))
+        yield from _altered(change).get(now.name, ())
 
 
 def _moved(was: Resource, now: Resource) -> str:

@@ -175,6 +175,7 @@ class _Losses:
         self._as_loaded = as_loaded(change.old)
         self._written = where_written(change.contents)
         self._losses: dict[ObjectKey, Loss] = {}
+        self._lost_in: dict[str, Intervals] = {}
         self._words: dict[tuple[int, int], list[str]] = {}
 
     def all(self) -> dict[ObjectKey, Loss]:
@@ -223,8 +224,11 @@ class _Losses:
         return {step.name for step in self._change.gone if step.from_rank >= 0}
 
     def _not_loaded_again(self, range_: str) -> Intervals:
-        """The bytes of a range that contents had loaded, and that the change does not load."""
-        return self._loaded.get(range_, _NOTHING).without(self._written.get(range_, _NOTHING))
+        """The bytes of a range that contents had loaded, and that the change does not load; found once for each."""
+        if range_ not in self._lost_in:
+            there = self._loaded.get(range_, _NOTHING)
+            self._lost_in[range_] = there.without(self._written.get(range_, _NOTHING))
+        return self._lost_in[range_]
 
     @cached_property
     def _loaded(self) -> dict[str, Intervals]:
