@@ -134,7 +134,7 @@ void row_reader::read_access_run(fields& from) {
     both.end();
   }
   from.end();
-  if (given.empty()) throw std::invalid_argument("mappings get rights");
+  if (given.empty()) throw std::invalid_argument("mappings of a run get rights");
   for (std::uint64_t i = 0; i < all.count; ++i) {
     add(all.name + '[' + std::to_string(all.first + i) + ']', all.slot + i, given[i % given.size()]);
   }

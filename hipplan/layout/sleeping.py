@@ -19,12 +19,12 @@ from hipplan.layout.verbs import ComeHome, Sleep, Wake
 from hipplan.program import patterns, sleepers
 from hipplan.program.backups import DROP, FILE, HOST, MAPPED
 from hipplan.program.difference import Difference, difference
-from hipplan.program.lookup import objects_near, resource_of
+from hipplan.program.inventory import places_asleep
+from hipplan.program.lookup import resource_of
 from hipplan.program.patterns import Names, listed
 from hipplan.program.program import Program
 from hipplan.program.refusals import refuse, refuse_asleep
-from hipplan.program.runs import Run
-from hipplan.program.series import segments
+from hipplan.program.regions import memory_of
 from hipplan.program.sleeping_bytes import plan_name_of
 
 
@@ -146,14 +146,11 @@ def _sleeps(program: Program, name: str) -> bool:
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    names: list[str] = []  # of a run one, with which all of its count come
-    for part in segments(program.sleeping):
-        names += [part.name_of(part.numbers[0])] if isinstance(part, Run) else [step.name for step in part]
-    objects = objects_near(program, names) if names else ()
-    there = (resource for resource in objects if resource.asleep and "#" not in resource.name)
-    return {resource.name: resource.asleep for resource in there if resource.kind in ("region", "allocation")} | {
-        plan_name_of(program, memory): MAPPED for memory in program.away
-    }
+    places = places_asleep(program.sleeping, program.backups)
+    regions = (name for name in program.regions if memory_of(name, 0) in places)
+    alone = (name for name in places if "#" not in name)
+    there = {name: places[memory_of(name, 0)] for name in regions} | {name: places[name] for name in alone}
+    return there | {plan_name_of(program, memory): MAPPED for memory in program.away}
 
 
 def require_awake(program: Program, names: Iterable[str]) -> None:

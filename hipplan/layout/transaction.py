@@ -225,7 +225,7 @@ class Transaction:
         self._wait_for(change.devices_of_both)
         slots, timed = len(change.new.slots), self._options.record is not None
         if altering or change.seals or self.old.lowered.steps:
-            made = ChangeRows(change.new, self.old.lowered, change.about.new.owners)
+            made = ChangeRows(change.new, self.old.lowered, change.about_as_known.new.owners)
             parts = filter(len, (change.links, change.additions, altering, change.seals))
             rows = _core.Rows([row for part in parts for row in made.rows(part)])
             before = self.old.lowered.slots

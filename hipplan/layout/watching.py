@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from hipplan.kinds.mapping.live import Map, TakeOut
 from hipplan.layout.state import State
 from hipplan.program.change import Change
-from hipplan.program.lookup import resource_of
+from hipplan.program.lookup import mappings_of_memory, resource_of
 
 log = logging.getLogger("hipplan")
 
@@ -84,15 +85,15 @@ class Watches:
 
 def _touched(state: State, change: Change) -> set[str]:
     """Names of objects whose memory a change unmaps, and of everything inside."""
-    names = {step.name for step in change.gone if step.makes}
-    names |= {step.name for step in change.changes if step.takes_out}
+    program = state.program
+    unmapped = [step for step in change.gone if step.makes]
+    unmapped += (step for step in change.changes if step.takes_out)
+    names = {step.name for step in unmapped}
     touched = set(names)
-    for resource in state.program.resources:
-        if resource.kind == "mapping" and not names.isdisjoint((resource.name, resource.memory)):
-            touched |= {resource.name, resource.memory, resource.inside}
-    touched |= {
-        resource.name
-        for resource in state.program.resources
-        if resource.kind == "tensor" and resource.inside in touched
-    }
+    memory = names.union(step.allocation for step in unmapped if isinstance(step, (Map, TakeOut)))
+    for mapping in mappings_of_memory(program, memory):
+        if mapping.name in names or mapping.memory in names:
+            touched |= {mapping.name, mapping.memory, mapping.inside}
+    for region in touched & program.regions.keys():
+        touched |= {tensor.name for tensor in program.regions[region].tensors}
     return touched

@@ -97,8 +97,8 @@ def _fitted(change: Difference, before: Program) -> Difference | None:
 
 
 def require_way_back(asleep: Lowering, names: tuple[str, ...]) -> None:
-    """Raises MachineError (HP309): these fall asleep in a change, and could not be woken again. What stays even as it
-    falls asleep stays so as it wakes, without a look at how it wakes."""
+    """Raises MachineError (HP309): these fall asleep in a change, and could not be woken again. If the mappings of each
+    range that the change touches have one size, the release takes the rights of the wake, too, which is not planned."""
     if concerned(asleep.planned.new.measured) and not _stays_even(asleep.planned, asleep.lowered.old):
         from hipplan.program.sleeping import wakes_up  # a preview need not wait for it
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import cycle
-from operator import eq
+from itertools import compress, cycle
+from operator import eq, ne
 
 from hipplan.kinds.mapping.live import ChangeAccess, Rights, SetAccess
 from hipplan.program.mapped_runs import MappedRun
@@ -63,8 +63,8 @@ def now_and_before(now: Rights, before: Rights) -> tuple[Rights, Rights]:
 
 
 def regiven_runs(some_steps: Sequence[Step], rights: Mapping[str, Rights]) -> Iterator[tuple[MappedRun, MappedRun]]:
-    """(run, the same with its new rights) for the runs whose mappings all have rights, and get others in the pattern
-    that they have. rights: mapping -> what it gets."""
+    """(run, the same with its new rights) for the runs whose mappings all have rights, and get some in a pattern as
+    long as theirs, though it may be the same. rights: mapping -> what it gets."""
     for run in segments(some_steps):
         if not isinstance(run, MappedRun) or not run.rights[0] or run.name_of(run.numbers.start) not in rights:
             continue
@@ -72,3 +72,15 @@ def regiven_runs(some_steps: Sequence[Step], rights: Mapping[str, Rights]) -> It
         pattern = tuple(given[: len(run.rights)])
         if all(given) and all(map(eq, given, cycle(pattern))):
             yield run, run.with_pattern(pattern)
+
+
+def that_differ(pairs: Mapping[int, tuple[Given, Given]]) -> Iterator[tuple[Given, Given]]:
+    """(before, now) for what gives mappings other rights, in the order of the numbers of its steps. Where some mappings
+    of a run keep theirs, the others come by themselves: the driver is not called for what stays."""
+    for _, (was, now) in sorted(pairs.items()):
+        differ = [*map(ne, was.rights, now.rights)] if isinstance(now, MappedRun) else []
+        if isinstance(now, MappedRun) and isinstance(was, MappedRun) and not all(differ):
+            for number in compress(now.numbers, cycle(differ)):
+                yield was.access(number), now.access(number)
+        else:
+            yield was, now

@@ -18,7 +18,7 @@ from hipplan.program.program import Program
 from hipplan.program.runs import Run, in_parts, plain, runs
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Key
-from hipplan.program.touched import Touched
+from hipplan.program.touched import Touched, touched
 
 _IN_RUNS = frozenset({"allocation", "mapping", *BUFFERS})
 """The kinds of objects that may be made in a run."""
@@ -110,6 +110,8 @@ class Change:
 
     part: Touched | None = field(default=None, compare=False)
     """What the change is about, if that is not everything."""
+    finds_part: bool = field(default=False, compare=False)
+    """`part` is not known, because the change was found without a comparison."""
     keeps_views: bool = False
     """Memory is made again where devices may use it as before: their views of it stay, and only the CPU's go."""
     retain: bool | None = None
@@ -122,7 +124,15 @@ class Change:
 
     @property
     def about(self) -> Change:
-        """The same change without what is equal in both programs, of which there is nothing to say."""
+        """The same change without what is equal in both programs, of which there is nothing to say. Where that is not
+        known, it is found: a list of the change would take much longer."""
+        if not self.finds_part:
+            return self.about_as_known
+        return replace(self, part=touched(self.old, self.new, frozenset()), finds_part=False).about_as_known
+
+    @property
+    def about_as_known(self) -> Change:
+        """The same change without what is known to be equal in both programs."""
         if self.part is None or self.part.whole[1] is not self.new:
             return self
         return replace(self, old=self.part.old, new=self.part.new)
@@ -200,7 +210,7 @@ class Change:
             return same[2], made_slots(self.renewed, new), others
         kept, equal = (self.kept.keys, self.kept.slots()) if isinstance(self.kept, AndEqual) else (self.kept, ())
         names = (str(key[1]) for key in kept if key[0] in _IN_RUNS)
-        near = chain.from_iterable(_with_runs_of(names, self.about.new)) if kept else ()
+        near = chain.from_iterable(_with_runs_of(names, self.about_as_known.new)) if kept else ()
         stays = (step.name for step in near if step.key in kept)
         return 0, [], [*((new[name], old[self.renamed.get(name, name)], 1) for name in stays), *equal]
 
@@ -210,14 +220,14 @@ class Change:
             return self.renewed or self.regiven
         made = {*plain(self.additions), *plain(self.changes)}
         whole = {id(run) for _, run in runs(self.additions)}
-        names = {step.name for step in made}  # to ask for a step takes longer
+        names = {step.name for step in made}  # they are compared first: the hash of a step is slow
         touched = self.changed.union(step.name for step in self.seals)
-        everything = self.about.new if program is self.new else program
+        everything = self.about_as_known.new if program is self.new else program
         touched_steps: Parts[steps.Step] = Parts()
         for segment in _with_runs_of(chain(touched, names), everything, whole):
             is_whole = id(segment) in whole
-            near = segment if is_whole else [s for s in segment if s.name in touched or s.name in names]
-            touched_steps.extend(segment if is_whole else [s for s in near if s.name in touched or s in made])
+            named = () if is_whole else [s for s in segment if s.name in touched or s.name in names]
+            touched_steps.extend(segment if is_whole else [s for s in named if s.name in touched or s in made])
         silent = [s.name for s in plain(self.changes) if isinstance(s, ChangeAccess)]
         read_back = touched_steps.series()
         with_access = {step.name for step in plain(read_back) if isinstance(step, SetAccess)}

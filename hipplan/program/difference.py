@@ -170,17 +170,18 @@ def _gone_and_come(old: Program, new: Program, unmaps: bool) -> Difference | Non
     differs = gone_and_come(old, new)
     if differs is None:
         return None
-    rights = differs.rights
+    rights, gone = differs.rights, differs.makers_gone()
     return Difference(
         old=old,
         new=new,
         additions=upward_with(differs.come, new.reservations.keys(), differs.runs_come),
         changes=downward(differs.mappings, lambda step: step.taken_out(rights.get(step.name))) if unmaps else (),
-        gone=differs.makers_gone(),
-        released=differs.makers_gone(mapped=not unmaps),
+        gone=gone,
+        released=differs.makers_gone(mapped=False) if unmaps else gone,
         renamed={},
-        kept=KeysOf(old, differs.makers_gone()),
+        kept=KeysOf(old, gone),
         changed=frozenset(),
+        finds_part=True,
         unmaps=unmaps,
     )
 

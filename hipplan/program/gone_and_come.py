@@ -21,7 +21,8 @@ Item: TypeAlias = Step | Run
 """A step by itself, or all of a run."""
 
 _KINDS = frozenset({"allocation", "mapping", "stream", *BUFFERS})
-"""What may go and come. A range of addresses may not: other objects lie in it."""
+"""What may go and come. A range of addresses may not: other objects lie in it. Streams and pinned memory are those of
+lanes: nothing else uses them."""
 
 
 class GoneAndCome(NamedTuple):
@@ -69,7 +70,7 @@ def gone_and_come(old: Program, new: Program) -> GoneAndCome | None:
     before, after = _items(old.steps), _items(new.steps)
     there = {*map(id, after)}
     stays = [item for item in before if id(item) in there]
-    if len(stays) + len(after) == 0 or not all(map(is_, stays, after)) or len(stays) > len(after):
+    if not after or not all(map(is_, stays, after)):
         return None
     gone, come = [item for item in before if id(item) not in there], after[len(stays) :]
     is_apart = _is_complete(gone) and _is_complete(come) and not _meet(gone, come)
@@ -107,7 +108,7 @@ def _stems(items: Iterable[Item]) -> set[str]:
 
 
 def _meet(gone: Sequence[Item], come: Sequence[Item]) -> bool:
-    """Whether something comes that goes, or comes to a range from which something goes."""
+    """Whether something goes and comes again, or comes into a range from which something goes."""
     names, stems = (_names(gone), _names(come)), (_stems(gone), _stems(come))
     ranges = [{_range_of(item) for item in items if isinstance(item, (Map, MappedRun))} for items in (gone, come)]
     return not (

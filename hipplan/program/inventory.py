@@ -40,7 +40,7 @@ def resources_of(
     """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups, attached:
     as of the program. rights: where these are not all steps, what gives mappings their rights; then all that is
     wanted of sleeping memory is among the steps."""
-    asleep = _asleep(sleeping, backups) if backups else {}
+    asleep = places_asleep(sleeping, backups) if backups else {}
     there = (*all_steps, *sleeping) if rights is None else all_steps
     inventory = _Inventory(there, regions, devices, sealed, asleep, attached or {}, rights)
     return tuple(inventory.resources())
@@ -68,8 +68,8 @@ def without_runs(programs: Iterable[Sequence[steps.Step]], is_wanted: Callable[[
     return [*chain.from_iterable(part for part in parts if not isinstance(part, Run) or is_wanted(part) or stays(part))]
 
 
-def _asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup]) -> Mapping[str, str]:
-    """Sleeping allocation -> where its bytes are."""
+def places_asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup]) -> Mapping[str, str]:
+    """Sleeping allocation -> where its bytes are. sleeping, backups: of a program."""
     of_runs = [(run, _Where(backups)) for _, run in runs(sleeping) if run.makes == "allocation"]
     known = {name: backups[name].to for name in sleeping_memory(plain(sleeping))}
     return ByName(known, of_runs) if of_runs else known

@@ -70,7 +70,7 @@ def mappings_of_memory(program: Program, memory: Collection[str]) -> tuple[Resou
     for part in segments(program.steps):
         if isinstance(part, MappedRun):
             there = sorted(number for number in numbers.get(part.memory.stem, ()) if number in part.memory.numbers)
-            mapped += [part.made(number - part.memory.numbers.start + part.numbers.start) for number in there]
+            mapped += [part.made(part.number_mapping(number)) for number in there]
         elif not isinstance(part, Run):
             mapped += (step for step in part if isinstance(step, Map) and step.allocation in memory)
     return _made(program, mapped)

@@ -75,6 +75,10 @@ class MappedRun(Run):
         """The number of what a mapping maps, in the run of its memory."""
         return number - self.numbers.start + self.memory.numbers.start
 
+    def number_mapping(self, number: int) -> int:
+        """The number of the mapping of what has this number in the run of its memory."""
+        return number - self.memory.numbers.start + self.numbers.start
+
     def memory_name(self, number: int) -> str:
         """The allocation that a mapping maps."""
         return self.memory.name_of(self.memory_number(number))

@@ -40,8 +40,8 @@ def check(change: Difference, machine: Machine, findings: Findings) -> None:
             summary = f"old and new memory together need {full_size(both)} of host memory, {says} {full_size(size)}"
             findings.add(_too_much("HP303", summary, on_host, coming, format_size))
             break
-    takes_huge_pages = huge_pages.taken(alike(change.additions))
-    both_steps = chain(alike(change.old.steps), alike(change.additions)) if takes_huge_pages else ()
+    comes_in_huge_pages = bool(huge_pages.taken(alike(change.additions)))  # those of the layout count as free
+    both_steps = chain(alike(change.old.steps), alike(change.additions)) if comes_in_huge_pages else ()
     for lacking in huge_pages.shortages(both_steps, machine):
         summary = f"old and new buffers together need {lacking.what}"
         findings.add(Diagnostic("HP315", summary, hint="remove in one update and add in the next"))

@@ -19,6 +19,7 @@ from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
+from hipplan.program.access_runs import that_differ
 from hipplan.program.backups import Backup
 from hipplan.program.chunk_runs import ChunkRun
 from hipplan.program.content_steps import ContentStep
@@ -315,7 +316,7 @@ class Program(InNotebooks):
         """
         single, in_runs = [*plain(other)], {self.number_of(run): run for _, run in runs(other)}
         before = Series(self.steps)
-        steps = before.with_parts(in_runs) if in_runs else before
+        steps = before.with_parts(in_runs)
         numbered = {self.numbers[number_key(step)]: step for step in single}
         # The order of its rights depends on where its memory is, so a run of mappings is one of where it was.
         moved = {step.name for step in single if step.owns_memory and step.owner != self.owners[step.name]}
@@ -341,20 +342,20 @@ class Program(InNotebooks):
         return self.numbers[run.name_of(run.numbers.start), False]
 
     def regiven(
-        self, other: Iterable[SetAccess], in_runs: Iterable[tuple[MappedRun, MappedRun]] = (), **fields: Any
+        self, other: Sequence[SetAccess], in_runs: Iterable[tuple[MappedRun, MappedRun]] = (), **fields: Any
     ) -> Program:
-        """The program with other rights on mappings that have some already. other: their new steps. in_runs: (run, the
-        same with its new rights) for those of runs. fields: of the new program. As grown(), it costs what changes."""
+        """The program with other rights on mappings that have some. other: their new steps, in any order. in_runs: runs
+        of them, each with the same and its new rights. fields: of the new program. Costs these, and a look at runs."""
         numbered = {self.numbers[number_key(step)]: step for step in other}
         of_runs = {self.number_of(now): (was, now) for was, now in in_runs}
-        before, made = Series(self.steps), {number: now for number, (_, now) in of_runs.items()}
-        steps = (before.with_parts(made) if made else before).with_changed(numbered)
-        new = replace(self, steps=steps, **fields)
-        given = {number: (self.rights[step.name], step) for number, step in numbered.items()} | of_runs
-        keep(new, _origin=Origin(weakref.ref(self), given=tuple(pair for _, pair in sorted(given.items()))))
-        rights = {step.name: step for step in numbered.values()}
-        known = partial(rights_by_mapping, steps) if made else lambda: layered(self.rights).with_changed(rights)
-        new._carry_on(self, rights=known)
+        steps = Series(self.steps).with_parts({number: now for number, (_, now) in of_runs.items()})
+        new = replace(self, steps=steps.with_changed(numbered), **fields)
+        given: dict[int, tuple[Given, Given]] = {n: (self.rights[step.name], step) for n, step in numbered.items()}
+        given.update(of_runs)
+        keep(new, _origin=Origin(weakref.ref(self), given=tuple(that_differ(given))))
+        few = {**rights_by_mapping(other)}
+        rights = rights_by_mapping(new.steps) if of_runs else layered(self.rights).with_changed(few)
+        new._carry_on(self, rights=lambda: rights)
         return new
 
     def given_since(self, other: Program) -> tuple[tuple[Given, Given], ...] | None:
@@ -395,6 +396,5 @@ class Program(InNotebooks):
     def bytes_by_device(self) -> dict[str, int]:
         """Bytes of device memory that the plan takes, by device name: with padding, without imported memory."""
         names = {ordinal: name for name, ordinal in self.devices.items()}
-        return dict.fromkeys(self.devices, 0) | {
-            names[ordinal]: size for ordinal, size in self.taken.items() if ordinal in names
-        }
+        taken = {names[ordinal]: size for ordinal, size in self.taken.items() if ordinal in names}
+        return dict.fromkeys(self.devices, 0) | taken

@@ -96,6 +96,8 @@ class Series(Sequence[Item]):
     def with_parts(self, others: Mapping[int, Sequence[Item]]) -> Series[Item]:
         """The same, with other items from each of these numbers on. What is made on demand, and goes on behind what is
         so before it, becomes one with it."""
+        if not others:
+            return self
         made: list[Sequence[Item]] = []
         start = 0
         for number in (*sorted(others), self._count):

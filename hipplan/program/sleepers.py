@@ -76,19 +76,19 @@ def units_of(program: Program, names: Sequence[str], *, is_writable: bool = True
 
 
 def _single_units(program: Program, names: Sequence[str]) -> Units | None:
-    """units_of() of allocations and of regions in no runs, at a cost that does not depend on other objects. None: there
-    is another name among these."""
+    """units_of() where all names are those of allocations, or of regions in no runs, without listing all objects. None:
+    one of the names means something else."""
     asleep = makers_of(program.sleeping)
     in_runs = {run.of for some_steps in (program.steps, program.sleeping) for _, run in runs(some_steps)}
-    units: dict[str, Sequence[MemoryGroup]] = {}
     if not in_runs.isdisjoint(names):
         return None
+    units: dict[str, Sequence[MemoryGroup]] = {}
     for name in names:
-        placed = program.regions.get(name)
-        memory = [name] if placed is None else [memory_of(name, chunk) for chunk in range(len(placed.chunks))]
+        region = program.regions.get(name)
+        memory = [name] if region is None else [memory_of(name, chunk) for chunk in range(len(region.chunks))]
         makers = [program.makers.get(each) or asleep.get(each) for each in memory]
-        is_known = all(maker is not None and maker.makes == "allocation" for maker in makers)
-        if not memory or not is_known or region_of(program, name) or "#contents" in name:
+        is_memory = all(maker is not None and maker.makes == "allocation" for maker in makers)
+        if not memory or not is_memory or region_of(program, name):
             return None
         units[name] = memory
     return units

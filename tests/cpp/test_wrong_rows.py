@@ -348,7 +348,7 @@ ACCESS_RUN: row.Row = ("change access", "hot", 4, 0, 3, (((), row.RW),))
         ({2: -1}, "a run has slots"),
         ({3: 2**64 - 2}, "a run has a number that is too large"),
         ({4: 2**63}, "more than memory can hold"),
-        ({5: ()}, "mappings get rights"),
+        ({5: ()}, "mappings of a run get rights"),
         ({5: ((row.RW, row.RW, row.RW),)}, "a row is too long"),
         ({5: ((row.RW,),)}, "a row ends too early"),
         ({5: 1}, "is a tuple"),

@@ -246,3 +246,26 @@ def test_one_among_many_sleeps_without_a_comparison_of_the_others(
             taken.append(instructions_of(lambda layout=layout: (layout.sleep(name, to=to), layout.wake())))
             assert layout.drift() == []
     assert taken[1] - taken[0] <= 400 * INSTRUCTIONS_OF_OTHER_MAX
+
+
+def test_what_asks_about_a_sleep_looks_at_no_objects_that_stay(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A record, a list, layout.asleep and a watch: each listed all objects."""
+    monkeypatch.setattr(on_demand, "LEAST", LEAST)
+    planned, name = AMONG["regions"]
+    taken = []
+    for count in (100, 500):
+        plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, **planned(count)}
+        with hipplan.apply(plan, runtime="sim", answer=False, record=tmp_path / f"{count}.jsonl") as layout:
+
+            def sleep_and_ask(layout: hipplan.Layout = layout) -> None:
+                change = layout.sleep(name, to="drop")
+                assert str(change) == "~ region r.7: falls asleep, 4KiB, its bytes are dropped"
+                assert layout.asleep == {name: "drop"}
+                layout.wake()
+
+            layout.watch("r.9", on_unmap=lambda name: None)
+            sleep_and_ask()
+            taken.append(instructions_of(sleep_and_ask))
+    assert taken[1] - taken[0] <= 400 * INSTRUCTIONS_OF_OTHER_MAX * 2

@@ -78,6 +78,9 @@ def compiled(plan: Mapping[str, Any], least: int, monkeypatch: pytest.MonkeyPatc
 PLANS: dict[str, dict[str, Any]] = {
     "one device": {"kv": {"size": "16MiB", "chunk": "2MiB"}},
     "both in turn": {"kv": {"size": "18MiB", "chunk": "2MiB", "devices": ["gpu.0", "gpu.1"], "access": {"gpu.1": "r"}}},
+    "one of them may only read": {
+        "kv": {"size": "18MiB", "chunk": "2MiB", "devices": ["gpu.0", "gpu.1"], "access": {"owner": "rw", "gpu.0": "r"}}
+    },
     "two regions": {"kv": {"size": "16MiB", "chunk": "2MiB"}, "w": {"size": "8MiB", "chunk": "2MiB"}},
     "nobody's": {"kv": {"size": "8MiB", "chunk": "2MiB", "access": {"gpu.0": "none"}}},
 }
