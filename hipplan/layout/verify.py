@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple, overload
 
 from hipplan import _core
@@ -16,7 +17,7 @@ from hipplan.program.checks import Check
 from hipplan.program.facts import read_alone, single_steps
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
-from hipplan.program.runs import without_contents
+from hipplan.program.runs import alike, without_contents
 from hipplan.program.steps import Step
 
 SHOWN_MAX = 20
@@ -73,8 +74,21 @@ class Checks(Sequence[Check], InNotebooks):
             checks += self._by_step.get(number, ())
         return (*checks, *self._by_step.get(len(self._steps), ()))
 
+    @cached_property
+    def _count(self) -> int:
+        """How many there are, without making them: there are as many of each step of a kind, and one more of memory for
+        network cards."""
+        of_kind: dict[tuple[type[Step], bool], int] = {}
+        count = sum(map(len, self._by_step.values()))
+        for step, many in alike(self._steps):
+            kind = type(step), step.is_for_network
+            if kind not in of_kind:
+                of_kind[kind] = sum(1 for _ in step.read_back(repeat(0), word_of, self._devices))
+            count += many * of_kind[kind]
+        return count
+
     def __len__(self) -> int:
-        return len(self._all)
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> Check: ...

@@ -131,6 +131,22 @@ def test_what_was_read_back_can_be_printed(sim: Simulator) -> None:
     )
 
 
+def test_checks_are_counted_without_being_made(sim: Simulator) -> None:
+    """Managed memory has those of its advice."""
+    alike = {"size": "80MiB", "chunk": "2MiB", "devices": ["gpu.0", "gpu.1"]}
+    managed = {"kind": "managed", "size": "1MiB", "advice": [{"advise": "read_mostly"}]}
+    document = plan(
+        devices={"gpu": {"count": 2}},
+        regions={"alike": alike},
+        buffers={"m": managed, "d": {"kind": "device", "size": "64KiB", "device": "gpu.1", "count": 40}},
+    )
+    with hipplan.apply(document, runtime="sim") as layout:
+        counted = len(layout.checks)
+        assert counted == len([*layout.checks])
+        layout.sleep("alike", to="drop")
+        assert len(layout.verify()) == len([*layout.verify()]) < counted
+
+
 def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
     coarse = {"advise": "coarse_grain", "range": {"size": "1MiB"}}
     table = {"kind": "managed", "size": "2MiB", "advice": [coarse]}

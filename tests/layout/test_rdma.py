@@ -43,6 +43,7 @@ def test_memory_is_made_for_it_and_read_back(layout: hipplan.Layout) -> None:
 
     assert {*collected} == {"one", "kv#0", *(f"pieces#{n}" for n in range(4))}
     assert all(check.ok for check in collected.values())
+    assert len(layout.verify()) == len([*layout.verify()]), "memory for it has a check more"
     assert ", for RDMA" in str([step.describe() for step in layout.program.steps])
 
 
