@@ -13,7 +13,11 @@ from hipplan.errors import ExitCode, Problem, suggest_or_list
 from hipplan.files import strict_json
 
 if TYPE_CHECKING:
+    from hipplan.measure.copies import Unmeasured
     from hipplan.measure.figures import Figure
+
+SHOWN_MAX = 8
+"""Copies without a figure that the text names."""
 
 
 def run(given: Namespace) -> int:
@@ -25,7 +29,7 @@ def run(given: Namespace) -> int:
     from hipplan.machines.place import System
     from hipplan.machines.provenance import kind_of
     from hipplan.machines.runtimes import described
-    from hipplan.measure.copies import OBJECTS_MAX, measurable, selected
+    from hipplan.measure.copies import OBJECTS_MAX, measurable, selected, unmeasured
     from hipplan.measure.measured import KINDS, measured
 
     kinds = given.measure.split(",") if given.measure else list(KINDS)
@@ -37,12 +41,13 @@ def run(given: Namespace) -> int:
     chosen, profile = where.chosen, where.profile
     print_notice(chosen.notice)
     patterns = given.objects.split(",") if given.objects else []
-    left_out = 0
+    left_out, without_figure = 0, []
     if set(kinds) & {"copy", "latency"}:
         program = prepare(plan, chosen, profile)
         try:
             names = selected(program, patterns)
             left_out = 0 if patterns else len(measurable(program)) - len(names)
+            without_figure = unmeasured(program, patterns)
         except Problem as problem:
             raise WrongUsage(f"--objects: {problem.summary}; {problem.hint}") from None
     figures: list[Figure] = []
@@ -58,15 +63,11 @@ def run(given: Namespace) -> int:
     except Interrupted as interrupted:
         return interrupted.exit_code
     if given.format == "json":
-        body = {"plan": plan.digest, "runtime": kind_of(chosen.kind, System.here())}
-        rows = [asdict(figure) for figure in figures]
-        print(
-            strict_json.document(
-                None, event="bench", **body, library=described(chosen.runtime), left_out=left_out, figures=rows
-            )
-        )
+        body = {"plan": plan.digest, "runtime": kind_of(chosen.kind, System.here()), "left_out": left_out}
+        rows = {"figures": [*map(asdict, figures)], "unmeasured": [copy._asdict() for copy in without_figure]}
+        print(strict_json.document(None, event="bench", library=described(chosen.runtime), **body, **rows))
     else:
-        _print(figures)
+        _print(figures, without_figure)
         if left_out:
             print(
                 f"objects left out: {left_out}, after the first {OBJECTS_MAX}; --objects names those to copy, '*' all"
@@ -74,13 +75,18 @@ def run(given: Namespace) -> int:
     return ExitCode.OK
 
 
-def _print(figures: list[Figure]) -> None:
+def _print(figures: list[Figure], without_figure: list[Unmeasured]) -> None:
     from hipplan.show import render
     from hipplan.show.tables import fitted_table
     from hipplan.units import short_size
 
-    if not figures:
+    for copy in without_figure[:SHOWN_MAX]:
+        render.print_line(f"{copy.name} has no figure: {copy.why}")
+    if len(without_figure) > SHOWN_MAX:
+        render.print_line(f"and {len(without_figure) - SHOWN_MAX} more copies have none: --format json names them")
+    if not figures and not without_figure:
         render.print_line("there is nothing to measure: see --measure and --objects; a copy needs two objects")
+    if not figures:
         return
     rows = [
         [

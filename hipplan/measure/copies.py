@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import permutations
+from typing import NamedTuple
 
 from hipplan import _core
 from hipplan.errors import Problem, suggest_or_list
@@ -36,11 +37,10 @@ def copies(
 
     patterns: as of selected(). Raises HipError, Problem (HP460), and as look().
     """
-    program = layout.program
-    memory = Memory(program.resources, program.devices, program.sealed, program.measured)
-    routes = list(_routes(memory, selected(program, patterns)))
-    for source, to, pairs in routes:
-        name, ends = f"{source} > {to}", (pairs[0][0].device, pairs[0][1].device)
+    routes = [route for route in _routes(layout.program, patterns) if not route.why_not]
+    for route in routes:
+        name, pairs = _name(route), route.pairs
+        ends = pairs[0][0].device, pairs[0][1].device
         look(name)
         copy = _copy(layout, chosen.runtime, pairs)
         if "copy" in kinds:
@@ -82,16 +82,49 @@ def measurable(program: Program) -> list[str]:
     ]
 
 
-def _routes(memory: Memory, names: Sequence[str]) -> Iterator[tuple[str, str, Pairs]]:
-    """(source, target, parts) of each pair that one copy of the driver may serve."""
-    for source, to in permutations(names, 2):
+class Unmeasured(NamedTuple):
+    """A copy that has no figure."""
+
+    name: str
+    why: str
+
+
+def unmeasured(program: Program, patterns: Sequence[str]) -> list[Unmeasured]:
+    """The copies between selected() objects that have no figure. Raises Problem (HP460)."""
+    there = (route for route in _routes(program, patterns) if route.why_not)
+    return [Unmeasured(_name(route), route.why_not) for route in there]
+
+
+class _Route(NamedTuple):
+    """A copy from one object to another."""
+
+    source: str
+    to: str
+    pairs: Pairs
+    why_not: str
+    """Why no copy of the driver serves it; empty if one may."""
+
+
+def _name(route: _Route) -> str:
+    return f"{route.source} > {route.to}"
+
+
+def _routes(program: Program, patterns: Sequence[str]) -> Iterator[_Route]:
+    """Each pair of the selected() objects, in both directions."""
+    memory = Memory(program.resources, program.devices, program.sealed, program.measured)
+    for source, to in permutations(selected(program, patterns), 2):
         try:
             pairs, staged = contents.route(memory, to, source)
-        except Refused:
+        except Refused as refused:
+            yield _Route(source, to, (), refused.summary)
             continue
-        by_cpu = any(_is_the_cpus(memory, *both) for both in pairs)
-        if pairs and not by_cpu and (not staged or all(_is_pinned_with(memory, *both) for both in pairs)):
-            yield source, to, pairs
+        why_not = ""
+        if any(_is_the_cpus(memory, *both) for both in pairs):
+            why_not = "the CPU copies it"
+        elif staged and not all(_is_pinned_with(memory, *both) for both in pairs):
+            why_not = "hipplan stages it through pinned memory, unless both devices have rw on both objects"
+        if pairs:
+            yield _Route(source, to, pairs, why_not)
 
 
 def _is_the_cpus(memory: Memory, to: MemoryPart, source: MemoryPart) -> bool:

@@ -259,3 +259,23 @@ def test_a_plan_for_ranks_is_measured_by_one(tmp_path: Path, hipplan: Run) -> No
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "hipMemMap" in done.stdout
+
+
+def test_copies_without_a_figure_are_named_with_the_reason(hipplan: Run) -> None:
+    """They were left out without a word, and counted as nothing."""
+    both = "access: {gpu.0: rw, gpu.1: rw}"
+    plan = f"hipplan: 1\nregions:\n  a: {{device: gpu.0, size: 2MiB}}\n  b: {{device: gpu.1, size: 2MiB, {both}}}\n"
+    options = ("--runtime", "sim", "--repeats", "1", "--measure", "copy")
+
+    text = hipplan("bench", "-", *options, stdin=plan)
+    report = json.loads(hipplan("bench", "-", *options, "--format", "json", stdin=plan).stdout)
+
+    why = "hipplan stages it through pinned memory, unless both devices have rw on both objects"
+    assert text.stdout.splitlines() == [f"a > b has no figure: {why}", f"b > a has no figure: {why}"]
+    assert report["figures"] == []
+    assert report["unmeasured"] == [{"name": "a > b", "why": why}, {"name": "b > a", "why": why}]
+
+    open_to_both = plan.replace("size: 2MiB}", f"size: 2MiB, {both}}}", 1)
+    report = json.loads(hipplan("bench", "-", *options, "--format", "json", stdin=open_to_both).stdout)
+    assert [figure["name"] for figure in report["figures"]] == ["a > b", "b > a"]
+    assert report["unmeasured"] == []
