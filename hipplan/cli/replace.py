@@ -4,8 +4,8 @@ Attached processes keep the old memory until they attach again, and are notified
 for both. On any failure the old memory stays.
 It is refused if attached processes may have written the old memory, or if the new plan lacks names or rights of the
 old one, unless --lose names them.
-Exit code: 0 it is replaced, 2 invalid plan, 3 the machine cannot hold both, 4 refused, or failed and rolled back, 5 an
-object could not be freed, 130 interrupted: the old memory stays.
+Exit code: 0 it is replaced, 2 invalid plan, 3 the machine cannot hold both, 4 there is no such holder, it refuses, or
+it failed and rolled back, 5 an object could not be freed, 130 interrupted: the old memory stays.
 
 Examples:
   hipplan replace weights new.yaml

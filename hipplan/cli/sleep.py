@@ -3,8 +3,8 @@
 With --keep host, the default, the bytes are moved to host memory, and restored at the same addresses. With --keep drop
 no bytes are kept, and `hipplan wake` fills the plan again: for weights that come from files. It fails while a process
 is attached; --wait waits until none is. On any failure the memory stays where it is.
-Exit code: 0 it is asleep, 3 the host lacks memory for the bytes, 4 a process is attached, or a driver call failed and
-was rolled back, 5 an object could not be freed, 130 interrupted.
+Exit code: 0 it is asleep, 3 the host lacks memory for the bytes, 4 there is no such holder, a process is attached, or a
+driver call failed and was rolled back, 5 an object could not be freed, 130 interrupted.
 
 Examples:
   hipplan sleep weights

@@ -1,8 +1,9 @@
 """hipplan wake: restore the memory of a holder that sleeps, at the same addresses.
 
 It returns when all bytes are restored. On any failure the holder stays asleep, and keeps its bytes.
-Exit code: 0 it is ready, 4 the device lacks memory, or a driver call failed and was rolled back, 5 an object could not
-be freed, 130 interrupted; after --keep drop it fills the plan as `hipplan up` does, with the same exit codes.
+Exit code: 0 it is ready, 4 there is no such holder, the device lacks memory, or a driver call failed and was rolled
+back, 5 an object could not be freed, 130 interrupted; after --keep drop it fills the plan as `hipplan up` does, with
+the same exit codes.
 
 Examples:
   hipplan wake weights

@@ -27,6 +27,8 @@ CLIENTS_MAX, PENDING_MAX = 4096, 64
 REPLACED = b"replaced"
 """The packet for clients that are attached to a generation which was replaced."""
 _SIGN_MIN_S, _SIGN_MAX_S = 0.02, 5.0
+FILLER_LIMITS = "a holder has the limits of the `hipplan up` that started it: see `ulimit -a`"
+"""What to do if a holder can start no filler, or make no file for one."""
 BUG = "HP457"
 """The code of a refusal that reports a bug in the holder."""
 _COMMAND_MAX = 200

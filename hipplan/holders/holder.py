@@ -13,9 +13,9 @@ import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from hipplan.errors import ExitCode, HeldError
+from hipplan.errors import ExitCode, HeldError, reason_of
 from hipplan.holders import requested
-from hipplan.holders.clients import REPLACED, Client, Clients, bug, in_use, refusal, refused
+from hipplan.holders.clients import FILLER_LIMITS, REPLACED, Client, Clients, bug, in_use, refusal, refused
 from hipplan.holders.command_line import CommandLine
 from hipplan.holders.filler_process import Command, FillerRunner
 from hipplan.holders.generations import Generation, Generations, SavedBytes, bytes_by_uuid
@@ -123,7 +123,7 @@ class Holder:
             self._fillers.start(make(), client.descriptors)
             self._task_client = client
         except OSError as error:
-            self._clients.answer(client, refusal("HP455", "no filler can be started", str(error)))
+            self._clients.answer(client, refusal("HP455", "no filler can be started", reason_of(error), FILLER_LIMITS))
 
     def _on_task_end(self, task: Task, code: int, report: str) -> None:
         """Log and answer the result of a filler. code: 0, or its exit code after a failure, negative for a signal."""

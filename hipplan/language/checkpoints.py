@@ -92,7 +92,8 @@ def entries_of(source: str) -> list[tuple[str, ArrayInFile]]:
     """(file, tensor) of every tensor of a checkpoint. Raises PlanError: HP405, HP421, HP422."""
     if not is_safetensors(source):
         hint = "pass model.safetensors or model.safetensors.index.json"
-        raise PlanError(Diagnostic("HP422", f"{source} is neither a .safetensors file nor an index of them", hint=hint))
+        what = "is neither a .safetensors file nor an index of them" if Path(source).is_file() else "is not a file"
+        raise PlanError(Diagnostic("HP422", f"{source} {what}", hint=hint))
     files = Files()
     try:
         entries_by_file = [(file.path, entry) for file, entry in files.entries(source)]

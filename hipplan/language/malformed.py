@@ -43,12 +43,13 @@ def malformed(error: yaml.MarkedYAMLError, source: Lines) -> Diagnostic:
     if "another document" in problem:
         hint = "a plan is one document; remove `---`"
         return Diagnostic("HP010", "a second document starts here", where, hint=hint)
-    if begun and mark and not source.text[mark.index :].strip():
+    is_tab = mark is not None and source.text[mark.index : mark.index + 1] == "\t"
+    if begun and mark and not is_tab and not source.text[mark.index :].strip():
         # Noticed at the end of the file: show the unclosed bracket or quote, or the last word, instead.
         where = source.text_span(begun.line + 1, begun.column + 1)
         if begun.index >= mark.index:
             lines = LINE_BREAK.split(source.text.rstrip())
-            where = source.text_span(len(lines), len(lines[-1]))
+            where = source.text_span(len(lines), max(1, len(lines[-1])))
         context, problem = f"{context}: {problem}", "the file ends before this is complete"
     elif begun and mark and begun.line != mark.line:
         context += f", begun in line {begun.line + 1}"

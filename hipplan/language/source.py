@@ -135,9 +135,9 @@ def load_yaml(
         raw = read_all(source, name)
     text = ""
     try:
-        text = _decode(raw, name) if isinstance(raw, bytes) else raw
+        text = _decode(raw, name, wanted) if isinstance(raw, bytes) else raw
         if len(text) > BYTES_MAX:
-            raise _too_large(name)
+            raise _too_large(name, wanted)
         with no_garbage_collection():
             document = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
     except PlanError as error:
@@ -187,19 +187,14 @@ def _pieces(file: IO[Any]) -> Any:
     return problems[0][:0].join(problems) if problems else b""
 
 
-def _too_large(name: str) -> PlanError:
-    return PlanError(
-        Diagnostic(
-            "HP009",
-            f"{name} is larger than {BYTES_MAX // 2**20} MiB",
-            hint="use each: or count: to repeat",
-        )
-    )
+def _too_large(name: str, wanted: str) -> PlanError:
+    hint = "use each: or count: to repeat" if wanted == "plan" else beginning(wanted)
+    return PlanError(Diagnostic("HP009", f"{name} is larger than {BYTES_MAX // 2**20} MiB", hint=hint))
 
 
-def _decode(raw: bytes, name: str) -> str:
+def _decode(raw: bytes, name: str, wanted: str) -> str:
     if len(raw) > BYTES_MAX:
-        raise _too_large(name)
+        raise _too_large(name, wanted)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -249,7 +249,11 @@ def _recreated_chunks(was: Resource, now: Resource, change: Change) -> str:
     """Which memory of a region is recreated at its addresses; empty if none is."""
     count, of = _chunks_recreated(now, change)
     devices = _devices(was, now) if count == of else _devices_of_chunks(now, change) or _devices(was, now)
-    parts = (f"{count} of {of} chunks are recreated", devices, "with their bytes" * bool(change.carries))
+    parts = (
+        f"{count} of {of} chunks {'is' if count == 1 else 'are'} recreated",
+        devices,
+        "with their bytes" * bool(change.carries),
+    )
     return ", ".join(filter(None, parts)) if count else ""
 
 

@@ -47,7 +47,8 @@ def verified_text(answer: Mapping[str, Any]) -> str:
         who = f"{layout['plan']} (process {answer['process']}{asleep and f'; {asleep}'})"
         differ, checks = layout["differ"], layout["checks"]
         if not differ:
-            lines.append(f"{who}: {'1 check matches' if checks == 1 else f'all {checks} checks match'} the plan")
+            matching = {0: "there is no memory to check", 1: "1 check matches the plan"}
+            lines.append(f"{who}: {matching.get(checks, f'all {checks} checks match the plan')}")
             continue
         lines.append(f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan")
         for difference in layout["differences"]:

@@ -218,7 +218,7 @@ def test_a_chunk_of_a_region_over_two_gpus_moves_between_them(sim: Simulator) ->
     with hipplan.apply(spread(access={"owner": "rw", "others": "r"}), runtime="sim") as layout:
         assert (devices(layout), rights(layout)) == ([0, 1, 0, 1], ["rw r", "r rw", "rw r", "r rw"])
         change = layout.remap("cache", part="..2MiB", device="gpu.1")
-        assert "1 of 4 chunks are recreated, gpu.0 -> gpu.1" in str(change)
+        assert "1 of 4 chunks is recreated, gpu.0 -> gpu.1" in str(change)
         assert (devices(layout), rights(layout)) == ([1, 1, 0, 1], ["r rw", "r rw", "rw r", "r rw"])
         assert layout["cache"].devices == ("gpu.1", "gpu.0")
         layout.grow("cache", by="2MiB")
@@ -244,7 +244,7 @@ def test_a_region_in_parts_is_moved_as_a_whole_and_updated_to_its_plan(sim: Simu
         with pytest.raises(ApplyError, match="HP423"):
             layout.update(plan())
         change = layout.update(plan(), lose="cache")
-        assert "1 of 4 chunks are recreated, gpu.1 -> gpu.0" in str(change)
+        assert "1 of 4 chunks is recreated, gpu.1 -> gpu.0" in str(change)
         layout.remap("cache", part="2MiB..4MiB", device="gpu.1")
         layout.remap("cache")
         assert devices(layout) == [0, 1, 0, 0]

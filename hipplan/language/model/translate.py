@@ -338,7 +338,7 @@ class _Problem:
     def _type_hint(self) -> str:
         given = self.given
         if not self.path:
-            wanted = {"Machine": "profile", "Experiment": "experiment"}
+            wanted = {"Machine": "profile", "Experiment": "experiment", "Lock": "lock"}
             return beginning(wanted.get(str(self.context.get("class_name")), "plan"))
         if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
             joined = re.match(r"([A-Za-z_]+):(\S+)", given) if isinstance(given, str) else None
