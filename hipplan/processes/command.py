@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -17,3 +18,9 @@ def this_command(verb: str, arguments: Sequence[str]) -> list[str]:
 def main_of(module: str, arguments: Sequence[str]) -> list[str]:
     """The command line for the function main() of a module."""
     return [sys.executable, "-c", _MAIN.format(module), *arguments]
+
+
+def as_typed(words: Sequence[str]) -> str:
+    """The command line of a process, for people. What this hipplan has started is shown as its user would type it."""
+    started = this_command("", ())[1:3]
+    return shlex.join(["hipplan", *words[3:]] if [*words[1:3]] == started else words)

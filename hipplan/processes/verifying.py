@@ -6,7 +6,6 @@ Holders answer, the command `apply`, and programs that allow it (answering.py).
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic, HeldError
 from hipplan.files import strict_json
+from hipplan.processes.command import as_typed
 from hipplan.processes.connections import Late, connect, exchange_with_all, peer
 from hipplan.processes.folders import HOLDER, remove_stale, sockets, within
 from hipplan.processes.packets import Exchange, Gone, Message
@@ -37,7 +37,7 @@ def answer_with(layouts: list[Message]) -> Message:
     return {
         "format_version": strict_json.FORMAT_VERSION,
         "process": os.getpid(),
-        "command": shlex.join(sys.orig_argv)[:_COMMAND],
+        "command": as_typed(sys.orig_argv)[:_COMMAND],
         "layouts": layouts,
     }
 

@@ -231,3 +231,11 @@ reservations: {m: {access: {gpu.0: rw}, mappings: [{allocation: a}, {allocation:
         "HIP 7.0 to 7.2 gives access to unequal mappings only all at once, "
         "so the mappings of 'm' get their access in one call"
     )
+
+
+def test_the_limit_of_a_text_that_is_too_long_is_named() -> None:
+    """The sentence was pydantic's."""
+    with pytest.raises(PlanError) as raised:
+        load({"hipplan": 1, "name": "n" * 300})
+    (error,) = raised.value.diagnostics
+    assert (error.code, error.summary) == ("HP105", "'name' has at most 256 characters, not 300")

@@ -313,6 +313,9 @@ class _Problem:
             return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
         if self.kind == "string_too_short" and not self.given:
             return Diagnostic("HP105", f"'{self.name}' cannot be empty", where, hint=FORMS.get(self.name, ""))
+        if self.kind == "string_too_long":
+            summary = f"'{self.name}' has at most {self.context['max_length']} characters, not {len(self.given)}"
+            return Diagnostic("HP105", summary, where)
         if self.kind == "too_short":
             least = self.context["min_length"]
             if least == 1:
