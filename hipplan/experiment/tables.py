@@ -9,6 +9,8 @@ from typing import Any
 
 from hipplan.errors import printable
 from hipplan.experiment.document import as_option
+from hipplan.experiment.grid import Cell
+from hipplan.experiment.model import Value
 from hipplan.experiment.summary import FailedCell, Sample
 from hipplan.plain import shown
 
@@ -21,8 +23,7 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     for sample in samples:
         low, high = sample.interval or (None, None)
         figures = (sample.metric, sample.unit, sample.median, low, high, len(sample.values), sample.failed)
-        axes = {**sample.cell.vary, **sample.cell.env}
-        table.append({**axes, **dict(zip(_FIGURES, figures, strict=True))})
+        table.append({**_values(sample.cell), **dict(zip(_FIGURES, figures, strict=True))})
     return table
 
 
@@ -59,7 +60,7 @@ def as_text(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
     axes = _axes(samples)
     table = []
     for sample in samples:
-        values = {**sample.cell.vary, **sample.cell.env}
+        values = _values(sample.cell)
         low_high = "" if sample.interval is None else f"{sample.interval[0]:.5g} to {sample.interval[1]:.5g}"
         median = f"{sample.median:.5g} {sample.unit}".rstrip()
         counts = [str(len(sample.values)), str(sample.failed)]
@@ -76,5 +77,12 @@ def as_text(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
 
 
 def _axes(samples: Sequence[Sample]) -> list[str]:
-    """The axes that any cell has: results may be of several grids."""
-    return list(dict.fromkeys(name for sample in samples for name in (*sample.cell.vary, *sample.cell.env)))
+    """The columns of the axes that any cell has: results may be of several grids."""
+    return list(dict.fromkeys(name for sample in samples for name in _values(sample.cell)))
+
+
+def _values(cell: Cell) -> dict[str, Value]:
+    """Column -> the value of its axis. A plan may have a variable that is called as a figure is: `axis.` comes before
+    it, which no name of a variable can have."""
+    values = {**cell.vary, **cell.env}
+    return {f"axis.{name}" if name in _FIGURES else name: value for name, value in values.items()}

@@ -78,6 +78,25 @@ def test_cells_of_two_grids_are_in_one_table(tmp_path: Path, capsys: pytest.Capt
     assert experiment("report", file) == 0
 
 
+def test_an_axis_that_is_called_as_a_column_keeps_its_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = line({"median": "1MiB"}, 1, {}, result="failed", error={"code": "HP462", "summary": "late"})
+    cell = {"vary": {"median": "1MiB"}, "env": {"failed": 7}}
+    file = saved(tmp_path / "r.jsonl", [line({}, 0, {"x": 3}, cell=cell), {**bad, "cell": cell}])
+
+    assert experiment("report", file, "--format", "csv") == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "axis.median,axis.failed,metric,unit,median,low,high,repetitions,failed"
+    assert row == "1MiB,7,x,,3,,,1,1"
+    assert experiment("report", file, "--format", "json") == 0
+    (of_cell,) = json.loads(capsys.readouterr().out)["rows"]
+    values = [of_cell[key] for key in ("axis.median", "median", "axis.failed", "failed")]
+    assert values == ["1MiB", 3, 7, 1]
+    assert experiment("report", file, "--format", "markdown") == 0
+    assert capsys.readouterr().out.startswith("| axis.median | axis.failed | metric | median |")
+
+
 def test_a_report_in_each_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = saved(tmp_path / "r.jsonl", grid())
 
