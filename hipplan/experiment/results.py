@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,7 +49,10 @@ class Results:
         self._descriptor = descriptor
 
     def append(self, line: ResultLine) -> None:
-        """One repetition: its line is whole in the file, or not there. Raises PlanError (HP413)."""
+        """One repetition: its line is whole in the file, or not there.
+
+        Raises PlanError (HP413): it cannot be written, or the file is no longer there; then its lines are kept.
+        """
         data = strict_json.dumps({"event": "repetition", "format_version": FORMAT_VERSION, **line}).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
         try:
@@ -61,6 +65,29 @@ class Results:
                 os.ftruncate(self._descriptor, size)
             hint = "the repetitions before it are kept: `hipplan experiment resume` goes on from there"
             raise PlanError(unwritten(self.path, "the results", error, hint)) from None
+        if not self._is_in_place():
+            gone = OSError(None, "the file was removed, renamed or replaced while the experiment ran")
+            raise PlanError(unwritten(self.path, "the results", gone, self._kept()))
+
+    def _is_in_place(self) -> bool:
+        """Whether the path still leads to this file."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))  # noqa: PTH116
+        except OSError:
+            return False
+
+    def _kept(self) -> str:
+        """Writes the lines to a new file, because the open one will be gone; a hint where they are."""
+        for path in (self.path, f"{self.path}.kept"):
+            try:
+                with Path(path).open("xb") as file, Path(f"/proc/self/fd/{self._descriptor}").open("rb") as lines:
+                    shutil.copyfileobj(lines, file)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                return f"its lines are lost: {path} cannot be written either: {reason_of(error)}"
+            return f"its lines are in {path} now: `hipplan experiment resume` with -o {path} goes on from there"
+        return f"its lines are lost: {self.path} and {self.path}.kept are other files"
 
 
 @contextmanager

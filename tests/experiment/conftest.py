@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hipplan.experiment.results import ResultLine
 from tests.started import run
 
 PLAN = """hipplan: 1
@@ -43,3 +44,11 @@ def experiment(*arguments: object) -> int:
 def lines(path: Path) -> list[dict[str, Any]]:
     """The results of an experiment."""
     return [json.loads(line) for line in path.with_name("e.results.jsonl").read_text().splitlines()]
+
+
+def synthetic(number: int) -> ResultLine:
+    """A line of results, of a cell of its own."""
+    return {
+        "experiment": {}, "cell": {"vary": {"a": number}, "env": {}}, "repetition": 0, "result": "ok", "metrics": {},
+        "units": {}, "plan": {}, "provenance": {},
+    }  # fmt: skip

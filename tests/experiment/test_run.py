@@ -24,7 +24,7 @@ from hipplan.holders.names import known
 from hipplan.machines.provenance import anonymous
 from tests.cli.conftest import command
 from tests.conftest import ROOT
-from tests.experiment.conftest import Write, experiment, lines
+from tests.experiment.conftest import Write, experiment, lines, synthetic
 
 CODE = """
 import os, signal, subprocess, sys, time
@@ -350,13 +350,6 @@ def test_the_repetition_ends_with_the_run(write: Write, number: signal.Signals) 
     assert run.wait() in (-number, 128 + number)
     wait_until_gone([int(pid) for pid in pids.read_text().split()])
     assert path.with_name("e.results.jsonl").read_bytes() == b""
-
-
-def synthetic(number: int) -> results.Line:
-    return {
-        "experiment": {}, "cell": {"vary": {"a": number}, "env": {}}, "repetition": 0, "result": "ok", "metrics": {},
-        "units": {}, "plan": {}, "provenance": {},
-    }  # fmt: skip
 
 
 def test_a_torn_line_is_dropped_wherever_it_is_torn(tmp_path: Path) -> None:
