@@ -6,7 +6,7 @@ No `from __future__ import annotations`: see hipplan/language/model.
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from hipplan.language.base import FilePath, Name, PlanModel, refuse, written
@@ -70,6 +70,14 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _plain_name(name: str) -> str:
+    """Folders of packs and files of plots have this name."""
+    if "/" in name or name in (".", "..") or not name.isprintable():
+        what = "a name has no slash, no control character and no line break, and is not . or .."
+        raise refuse("HP105", what, why="folders and files of reports are named after it")
+    return name
+
+
 def _version(value: Any) -> Any:
     if value.__class__ is not int or value != 1:
         hint = "write hipplan_experiment: 1"
@@ -128,8 +136,11 @@ class Experiment(PlanModel):
     Errors: HP108 another version.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """The experiment's name in reports. Default: the name of the file."""
+    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_plain_name)] | None = None
+    """The experiment's name in reports, and of what `report --plots` and `pack` write. Default: the name of the file.
+
+    Errors: HP105 it has a slash or a character that cannot be printed, or is . or ..
+    """
 
     description: Annotated[str, Field(max_length=10_000)] | None = None
     """Free text for readers."""

@@ -58,6 +58,16 @@ def test_an_error_has_a_place(text: str, expected: list[tuple[str, int, int]]) -
     assert errors(text) == expected
 
 
+@pytest.mark.parametrize("name", ["../../evil/x", "/tmp/x", "..", ".", "a/b", "\\e[31mred", "two\\nlines", "a\\tb"])
+def test_a_name_leads_to_no_other_folder_and_can_be_printed(name: str) -> None:
+    assert errors(f'inside: m:f\nname: "{name}"\n') == [("HP105", 4, 7)]
+
+
+@pytest.mark.parametrize("name", ["Kopie für ein Papier, 2. Fassung", "..a", "a-b.c"])
+def test_other_names_are_free(name: str) -> None:
+    assert document(f"name: '{name}'\n").name == name
+
+
 @pytest.mark.parametrize(
     ("key", "hint"), [("run", "write run: [./stream, --times, 20]"), ("measure", "write measure: [copy, latency]")]
 )
