@@ -67,7 +67,8 @@ def declare(parser: Parser) -> None:
     about = "run nothing: list the cells, and check the plan of each, with --machine against that machine"
     parser.add_argument("--dry-run", action="store_true", help=about)
     about = (
-        "the file of results (default: beside FILE, named .results.jsonl); pack: the new folder (default: NAME-pack)"
+        "the file of results (default: beside FILE, named .results.jsonl); "
+        "pack: the new folder (default: beside FILE, named NAME-pack)"
     )
     parser.add_argument("-o", "--output", metavar="RESULTS", type=not_empty, help=about)
     about = "leave what names the host, its user, paths, serial numbers and the commit out of the results"

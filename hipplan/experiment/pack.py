@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
-from hipplan.errors import Diagnostic, PlanError, reason_of
+from hipplan.errors import PlanError
 from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell
 from hipplan.experiment.targets import file_of, files_of
 from hipplan.files import strict_json
-from hipplan.files.output import unwritten, write_document
+from hipplan.files.output import unwritten
 from hipplan.language.loader import LoadedPlan, load
 from hipplan.lowering.compiler import compile as compile_plan
 from hipplan.machines.machine import Machine
@@ -33,6 +34,7 @@ class Packed:
     """What was packed."""
 
     folder: Path
+    """Where the files are put together."""
     files: list[str] = field(default_factory=list)
     """Relative to the folder."""
     left_out: list[str] = field(default_factory=list)
@@ -40,31 +42,45 @@ class Packed:
 
 
 def pack(document: Document, results: str, machine: Machine, folder: Path) -> Packed:
-    """Writes the folder, which must be new or empty. machine: whose profile and locks it has.
+    """Writes the folder, which must be new or empty: all of it, or nothing. machine: whose profile and locks it has.
 
     Raises PlanError: a plan has an error, a file cannot be written (HP413); MachineError: the machine cannot hold one.
     """
     plans = [(cell, load(document.plan, document.variables(cell))) for cell in document.cells]
     locks = [(cell, _lock(plan, machine)) for cell, plan in plans[:LOCKS_MAX]]
-    packed = Packed(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise OSError(None, "it is not empty")
-    except OSError as error:
-        raise PlanError(unwritten(str(folder), "the pack", error, "name a new folder")) from None
     needed = {Path(document.source.name), Path(document.plan), *_of_plans(plans), *_of_measurement(document)}
     root = Path(os.path.commonpath([path.resolve().parent for path in needed]))
-    for path in sorted(needed):
-        _copy(path.resolve(), root, packed)
     experiment = Path(document.source.name).resolve().relative_to(root)
-    _copy_as(Path(results), "results.jsonl", packed)
-    _write(packed, "machine.yaml", profile_text(machine))
-    for number, (_, text) in enumerate(locks):
-        _write(packed, f"locks/{number}.lock", text)
-    _write(packed, "environment.json", _environment())
-    _write(packed, "README.md", _readme(document, experiment, [cell for cell, _ in locks], packed))
+    with _whole(folder) as part:
+        packed = Packed(part)
+        for path in sorted(needed):
+            _copy(path.resolve(), root, packed)
+        _copy_as(Path(results), "results.jsonl", packed)
+        _write(packed, "machine.yaml", profile_text(machine))
+        for number, (_, text) in enumerate(locks):
+            _write(packed, f"locks/{number}.lock", text)
+        _write(packed, "environment.json", _environment())
+        _write(packed, "README.md", _readme(document, experiment, [cell for cell, _ in locks], packed))
     return packed
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder beside it, which takes its place at the end; of an error it leaves nothing. Raises PlanError (HP413)."""
+    part = folder.parent / f".hipplan-{os.urandom(8).hex()}.part"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists() and any(folder.iterdir()):
+            raise OSError(None, "it is not empty")
+        part.mkdir()
+        if folder.exists():
+            shutil.copymode(folder, part)
+        yield part
+        part.rename(folder)
+    except OSError as error:
+        raise PlanError(unwritten(str(folder), "the pack", error, "name a new folder")) from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _lock(plan: LoadedPlan, machine: Machine) -> str:
@@ -100,19 +116,21 @@ def _copy(path: Path, root: Path, packed: Packed) -> None:
 
 
 def _copy_as(path: Path, name: str, packed: Packed) -> None:
-    target = packed.folder / name
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    except OSError as error:
-        raise PlanError(Diagnostic("HP413", f"{str(target)!r} cannot be written", why=reason_of(error))) from None
-    packed.files.append(name)
+    _add(packed, name, lambda target: shutil.copy(path, target))
 
 
 def _write(packed: Packed, name: str, text: str) -> None:
+    _add(packed, name, lambda target: target.write_text(text, encoding="utf-8"))
+
+
+def _add(packed: Packed, name: str, write: Callable[[Path], object]) -> None:
     target = packed.folder / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_document(str(target), text, "a file of the pack")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write(target)
+    except (OSError, ValueError) as error:
+        hint = "nothing was packed; -o names another folder"
+        raise PlanError(unwritten(name, "the pack's file", error, hint)) from None
     packed.files.append(name)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shlex
 import shutil
@@ -88,3 +90,57 @@ def test_a_large_file_is_named_with_its_checksum(write: Write, tmp_path: Path) -
     assert not (packed / "large.bin").exists()
     assert re.search(r"large.bin: 67,112,960 bytes, sha256 [0-9a-f]{64}", (packed / "README.md").read_text())
     assert experiment("pack", path, "--machine", "sim-2") == 2  # it is there
+
+
+@pytest.fixture
+def measured(write: Write) -> Path:
+    """An experiment with its results."""
+    path = write("repeat: 1\ninside: measured:work\n", "def work(layout): pass\n")
+    assert experiment("run", path) == 0
+    return path
+
+
+def copy_to_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on there is room for half of the results."""
+    copy = shutil.copy
+
+    def copied(source: Path, target: Path) -> None:
+        if target.name == "results.jsonl":
+            target.write_bytes(source.read_bytes()[:100])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copy", copied)
+
+
+def test_a_pack_is_whole_or_not_there(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    with monkeypatch.context() as full:
+        copy_to_full_disk(full)
+        assert run(["experiment", "pack", str(measured), "-o", "packed"]) == 2
+    said = capsys.readouterr().err
+    assert "error[HP413]: the pack's file 'results.jsonl' cannot be written" in said and "No space left" in said
+    assert sorted(tmp_path.iterdir()) == before
+
+    assert run(["experiment", "pack", str(measured), "-o", "packed"]) == 0
+    assert Path("packed/results.jsonl").read_bytes() == measured.with_name("e.results.jsonl").read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "packed"])
+
+
+def test_an_empty_folder_is_filled_and_keeps_its_rights(measured: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    packed.mkdir(mode=0o700)
+
+    assert experiment("pack", measured, "-o", packed) == 0
+    assert (packed / "README.md").is_file() and packed.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("folder", [".", "plan.yaml", "plan.yaml/packed"])
+def test_what_is_no_new_folder_is_refused(measured: Path, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(measured.parent.iterdir())
+
+    assert experiment("pack", measured, "-o", folder) == 2
+    assert f"error[HP413]: the pack '{folder}' cannot be written" in capsys.readouterr().err
+    assert sorted(measured.parent.iterdir()) == before
