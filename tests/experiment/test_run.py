@@ -280,6 +280,7 @@ def test_what_is_missing_is_said_before_the_first_repetition(
     assert experiment("run", path) == 2
     assert experiment("run", path, "--dry-run") == 2
     assert capsys.readouterr().err.count(f"{path}:3:") == 2
+    assert run(["validate", str(path)]) == 0  # it may be on another machine
     assert not path.with_name("e.results.jsonl").exists()
 
 
@@ -460,6 +461,7 @@ def test_more_repetitions_resume_and_another_measurement_does_not(
 
 def test_what_failed_before_the_plan_was_read_is_resumed(write: Write) -> None:
     path = write("repeat: 1\ninside: measured:work\n", "import no_such_module\ndef work(layout): pass\n")
+    assert experiment("run", path, "--dry-run") == 0  # nothing is imported
     assert experiment("run", path) == 4
 
     assert experiment("resume", path, "--repeat", 2) == 4
