@@ -48,12 +48,13 @@ class Results:
         """The lines that were there before."""
         self._descriptor = descriptor
 
-    def append(self, line: ResultLine) -> None:
-        """One repetition: its line is whole in the file, or not there.
+    def append(self, line: ResultLine) -> ResultLine:
+        """One repetition: its line is whole in the file, or not there. Returns the line as the file has it.
 
         Raises PlanError (HP413): it cannot be written, or the file is no longer there; then its lines are kept.
         """
-        data = strict_json.dumps({"event": "repetition", "format_version": FORMAT_VERSION, **line}).encode() + b"\n"
+        line = {"event": "repetition", "format_version": FORMAT_VERSION, **line}
+        data = strict_json.dumps(line).encode() + b"\n"
         size = os.fstat(self._descriptor).st_size
         try:
             written = os.write(self._descriptor, data)
@@ -68,6 +69,7 @@ class Results:
         if not self._is_in_place():
             gone = OSError(None, "the file was removed, renamed or replaced while the experiment ran")
             raise PlanError(unwritten(self.path, "the results", gone, self._kept()))
+        return line
 
     def _is_in_place(self) -> bool:
         """Whether the path still leads to this file."""

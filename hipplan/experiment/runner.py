@@ -95,8 +95,7 @@ class Runner:
         left = [(position, turn) for position, turn in order if (turn.cell.key, turn.repetition) not in done]
         failed = 0
         for number, (position, turn) in enumerate(left, 1):
-            line = self._line(turn, {"seed": seed, "position": position})
-            results.append(line)
+            line = results.append(self._line(turn, {"seed": seed, "position": position}))
             failed += line["result"] != OK
             on_line(line, number, len(left))
         return failed

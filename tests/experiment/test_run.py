@@ -83,6 +83,14 @@ def test_each_repetition_is_a_line_and_a_failure_is_one(write: Write) -> None:
     assert (killed["exit_code"], killed["error"]["why"]) == (128 + signal.SIGUSR1, "it was ended by SIGUSR1")
 
 
+def test_json_has_the_lines_of_the_results(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("repeat: 2\ninside: measured:work\n", CODE)
+
+    assert experiment("run", path, "--format", "json") == 0
+    assert capsys.readouterr().out == path.with_name("e.results.jsonl").read_text()
+    assert all((line["event"], line["format_version"]) == ("repetition", 1) for line in lines(path))
+
+
 def test_each_line_says_where_it_comes_from(write: Write) -> None:
     path = write(
         "vary: {size: [4MiB, 8MiB]}\nenv: {HSA_XNACK: 1}\nrepeat: 1\norder: written\ninside: measured:work\n", CODE
