@@ -186,11 +186,18 @@ def _run(document: Document, given: Namespace) -> int:
     machine = os.path.abspath(given.machine) if given.machine and os.path.exists(given.machine) else given.machine  # noqa: PTH100, PTH110
     runner = Runner(document, Settings(given.runtime, machine, given.anonymous))
     digests = runner.check()
-    with opened(output, resume=given.action == "resume") as results, at_end(lambda _: runner.kill()):
-        if results.lines and not given.quiet:
-            print_notice(f"{output} has {counted(len(results.lines), 'repetition')} already")
-        progress = _Progress(given)
-        failed = runner.run(results, digests, progress.show)
+    progress = _Progress(given)
+
+    def kept() -> str:
+        count = counted(before + progress.count, "repetition")
+        return f"{output} has {count}; `hipplan experiment resume` with the same file and options runs the rest"
+
+    with opened(output, resume=given.action == "resume") as results:
+        before = len(results.lines)
+        if before and not given.quiet:
+            print_notice(f"{output} has {counted(before, 'repetition')} already")
+        with at_end(lambda _: print_notice(kept())), at_end(lambda _: runner.kill()):
+            failed = runner.run(results, digests, progress.show)
     if not given.quiet and given.format == "text":
         print(printable(f"{output}: {counted(progress.count, 'repetition')}, {failed} failed"))
     return ExitCode.ROLLED_BACK if failed else ExitCode.OK

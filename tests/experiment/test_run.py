@@ -349,14 +349,22 @@ def test_killed_at_any_line_it_resumes_and_no_repetition_has_two_lines(write: Wr
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_repetition_ends_with_the_run(write: Write, number: signal.Signals) -> None:
     path = write("repeat: 1\ninside: measured:slow\n", CODE)
-    run = subprocess.Popen(command("experiment", "run", path), stdout=subprocess.DEVNULL)
+    run = subprocess.Popen(
+        command("experiment", "run", path, "-o", "e.results.jsonl"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     pids = Path("pids")
     while not pids.exists() or len(pids.read_text().split()) < 2 or not pids.read_text().endswith(" "):
         assert run.poll() is None
         time.sleep(0.01)
     run.send_signal(number)
 
-    assert run.wait() in (-number, 128 + number)
+    _, said = run.communicate()
+    assert run.returncode in (-number, 128 + number)
+    kept = "notice: e.results.jsonl has 0 repetitions; `hipplan experiment resume` with the same file and options"
+    assert said == ("" if number == signal.SIGKILL else f"{kept} runs the rest\n")
     wait_until_gone([int(pid) for pid in pids.read_text().split()])
     assert path.with_name("e.results.jsonl").read_bytes() == b""
 
