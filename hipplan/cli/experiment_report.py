@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import WrongUsage, print_document
+from hipplan.cli.arguments import WrongUsage, print_document, print_notice
 from hipplan.cli.experiments import is_experiment
 from hipplan.errors import ExitCode, printable
 from hipplan.experiment import results
@@ -47,6 +47,9 @@ def report(given: Namespace) -> int:
             written = plots(samples, name, Path(given.plots))
         except ImportError:
             raise WrongUsage(f"--plots needs matplotlib; {_INSTALL}") from None
+        if not written:
+            why = "each metric is of one cell, and a plot compares cells" if samples else "no repetition gave a metric"
+            print_notice(f"--plots: there is nothing to plot: {why}")
     from hipplan.experiment import tables
 
     if given.format == "json":

@@ -189,6 +189,25 @@ def test_plots_are_svg_and_png(
         assert (tmp_path / "one" / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([line({"size": "1MiB"}, 0, {"x": 1})], "each metric is of one cell, and a plot compares cells"),
+        ([line({}, 0, {}, result="failed")], "no repetition gave a metric"),
+    ],
+)
+def test_plots_of_nothing_are_reported(
+    tmp_path: Path, lines: list[results.ResultLine], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    file = saved(tmp_path / "r.jsonl", lines)
+
+    assert experiment("report", file, "--plots", tmp_path / "plots", "--format", "json") == 0
+    said = capsys.readouterr()
+    assert said.err == f"notice: --plots: there is nothing to plot: {why}\n"
+    assert json.loads(said.out)["plots"] == []
+
+
 def test_lines_have_their_sizes_and_unit(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert experiment("report", saved(tmp_path / "r.jsonl", grid()), "--plots", tmp_path) == 0
