@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from hipplan.experiment.results import ResultLine
+from hipplan.experiment.results import ResultLine, cell_of
 from hipplan.experiment.summary import CONFIDENCE, Interval, Sample, samples_of
 from hipplan.files import strict_json
 
@@ -83,21 +83,24 @@ def _interval(a: Sample, b: Sample) -> Interval | None:
 
 
 def _differences(a: Sequence[ResultLine], b: Sequence[ResultLine]) -> list[tuple[str, str, str]]:
-    of_a, of_b = _facts(a), _facts(b)
+    shared = {cell_of(line).key for line in a} & {cell_of(line).key for line in b}
+    of_a, of_b = _facts(a, shared), _facts(b, shared)
     keys = dict.fromkeys([*of_a, *of_b])
     shown = [(key, _shown(of_a.get(key, {})), _shown(of_b.get(key, {}))) for key in keys]
     return [(key, left, right) for key, left, right in shown if left != right]
 
 
-def _facts(lines: Iterable[ResultLine]) -> dict[str, dict[str, Any]]:
-    """Key of a fact -> the values that any line has, by their text."""
+def _facts(lines: Iterable[ResultLine], cells: Container[str]) -> dict[str, dict[str, Any]]:
+    """Key of a fact -> the values that any line has, by their text. cells: whose plans count."""
     facts: dict[str, dict[str, Any]] = {}
     for line in lines:
-        plan = {key: value for key, value in line["plan"].items() if key in ("digest", "lock", "verified")}
+        cell = cell_of(line)
         fixed = {key: value for key, value in line["provenance"].items() if key not in _IN_PROVENANCE}
-        named = {"experiment": line["experiment"].get("digest"), "provenance": fixed}
-        cell = strict_json.dumps(line["cell"], sort_keys=True)
-        for key, value in [*_flat("", named), *_flat(f"plan of {cell}", plan)]:
+        known = _flat("", {"experiment": line["experiment"].get("digest"), "provenance": fixed})
+        if cell.key in cells:
+            plan = {key: value for key, value in line["plan"].items() if key in ("digest", "lock", "verified")}
+            known += [(f"{key} of {cell}", value) for key, value in _flat("plan", plan)]
+        for key, value in known:
             facts.setdefault(key, {})[strict_json.dumps(value, sort_keys=True)] = value
     return facts
 

@@ -241,6 +241,22 @@ def test_what_has_moved_and_what_differs_in_the_provenance(tmp_path: Path, capsy
     assert "provenance.host: a -> b" in capsys.readouterr().out
 
 
+def test_plans_are_compared_of_the_cells_that_both_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def of_cells(digest: str, *modes: str) -> list[results.ResultLine]:
+        plan = {"digest": digest, "lock": None, "verified": True}
+        cells = [{"vary": {"size": "16MiB"}, "env": {"MODE": mode}} for mode in modes]
+        return [line({}, 0, {"x": 1}, plan=plan, cell=cell) for cell in cells]
+
+    a = saved(tmp_path / "a", of_cells("p", "fast", "slow"))
+    b = saved(tmp_path / "b", of_cells("q", "fast", "safe"))
+
+    assert experiment("compare", a, b) == 6
+    said = capsys.readouterr().out
+    assert said.startswith("provenance: what differs\n  plan.digest of size=16MiB MODE=fast: p -> q\n")
+    assert said.count("plan.") == 1
+    assert "only in A: size=16MiB MODE=slow: x\nonly in B: size=16MiB MODE=safe: x\n" in said
+
+
 def test_noise_is_no_move(tmp_path: Path) -> None:
     """The medians differ by 8 %, and the repetitions by 60 %."""
     a, b = saved(tmp_path / "a", grid()), saved(tmp_path / "b", grid(1.08))
