@@ -14,7 +14,7 @@ from hipplan.experiment import results
 from hipplan.experiment.comparison import compare as compare_results
 from hipplan.experiment.document import read
 from hipplan.experiment.runner import default_results
-from hipplan.experiment.summary import failures_of, samples_of
+from hipplan.experiment.summary import failures_of, samples_of, without_metrics
 from hipplan.files import strict_json
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def results_of(file: str) -> tuple[str, list[ResultLine]]:
 
 def report(given: Namespace) -> int:
     file, lines = results_of(given.files[0])
-    samples, failures = samples_of(lines), failures_of(lines)
+    samples, failures, silent = samples_of(lines), failures_of(lines), without_metrics(lines)
     written = []
     if given.plots is not None:
         from hipplan.experiment.plots import plots
@@ -54,7 +54,8 @@ def report(given: Namespace) -> int:
 
     if given.format == "json":
         failed = [{**asdict(item), "cell": strict_json.loads(item.cell.key)} for item in failures]
-        print(strict_json.document(event="report", rows=tables.rows(samples), failures=failed, plots=written))
+        rows, cells = tables.rows(samples), [strict_json.loads(cell.key) for cell in silent]
+        print(strict_json.document(event="report", rows=rows, failures=failed, without_metrics=cells, plots=written))
     elif given.format == "csv":
         print_document(tables.as_csv(samples))
     elif given.format == "markdown":
@@ -67,6 +68,8 @@ def report(given: Namespace) -> int:
             print(fitted_table(*tables.as_text(samples)), end="")
         for failure in failures:
             print(printable(f"failed: {tables.failure_as_text(failure)}"))
+        for cell in silent:
+            print(printable(f"no metric: {cell}"))
         for path in written:
             print(printable(f"written: {path}"))
     return ExitCode.OK

@@ -63,6 +63,18 @@ def failures_of(lines: Iterable[ResultLine]) -> list[FailedCell]:
     return failures
 
 
+def without_metrics(lines: Iterable[ResultLine]) -> list[Cell]:
+    """The cells of which no repetition failed and none gave a metric: a report has no row for them."""
+    cells: dict[str, Cell] = {}
+    others: set[str] = set()
+    for line in sorted(lines, key=_as_written):
+        cell = cell_of(line)
+        cells.setdefault(cell.key, cell)
+        if line["metrics"] or line["result"] != "ok":
+            others.add(cell.key)
+    return [cell for key, cell in cells.items() if key not in others]
+
+
 def error_of(line: ResultLine) -> str:
     """The error of a repetition in one line."""
     error = line.get("error")

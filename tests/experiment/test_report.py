@@ -301,3 +301,20 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], said: str, monkeypatc
 
     assert experiment(*arguments) == 2
     assert said in capsys.readouterr().err
+
+
+def test_cells_without_a_metric_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells whose copies have no figure vanished from the report without a word."""
+    failed = {"result": "failed", "error": {"code": "HP401", "summary": "no"}}
+    lines = [
+        line({"to": "gpu.0"}, 0, {"bandwidth": 3.0}),
+        line({"to": "gpu.1"}, 0, {}),
+        line({"to": "gpu.2"}, 0, {}, **failed),
+        line({"to": "gpu.2"}, 1, {}),
+    ]
+    file = saved(tmp_path / "silent.jsonl", lines)
+
+    assert run(["experiment", "report", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == ["failed: to=gpu.2: 1 of 2: HP401: no", "no metric: to=gpu.1"]
+    assert run(["experiment", "report", str(file), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["without_metrics"] == [{"env": {}, "vary": {"to": "gpu.1"}}]
