@@ -128,7 +128,8 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
 
 def _environment(sanitizer: str, folder: str) -> dict[str, str]:
     """For a Python that loads what was built with a sanitizer; each report becomes a file in the folder."""
-    common = f"log_path={folder}/report:suppressions={ROOT}/tools/sanitizers.supp:handle_segv=0:exitcode=0"
+    file = "threads" if sanitizer == "thread" else "sanitizers"  # ASan knows no kind of suppression that TSan has
+    common = f"log_path={folder}/report:suppressions={ROOT}/tools/{file}.supp:handle_segv=0:exitcode=0"
     return os.environ | {
         "LD_PRELOAD": " ".join(_library(name) for name in (*SANITIZERS[sanitizer], "libstdc++.so")),
         "ASAN_OPTIONS": f"{common}:detect_leaks=0:halt_on_error=0:allocator_may_return_null=1",
