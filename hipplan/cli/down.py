@@ -41,7 +41,8 @@ def run(given: Namespace) -> int:
         silence = f"process {reply['killed']} gave no sign of life and was killed"
         print(printable(f"{given.name}: {silence}; attached processes keep the memory that they map"))
     elif not given.quiet:
-        print(printable(f"{given.name}: ended; {sizes(reply['given_back']) or 'nothing'} freed"))
+        freed = "is freed when these processes detach:" if reply["attached"] else "freed"
+        print(printable(f"{given.name}: ended; {sizes(reply['given_back']) or 'nothing'} {freed}"))
         for process in reply["attached"]:
-            print(printable(f"  process {process['pid']} ({process['command']}) keeps the memory that it maps"))
+            print(printable(f"  process {process['pid']} ({process['command']})"))
     return 0
