@@ -290,7 +290,8 @@ def _answer_about(work: _core.UndoRun) -> str:
 
 
 def _on_interrupt() -> None:
-    log.warning("%s", answer_interrupt())
+    if message := answer_interrupt():  # empty if everything was freed meanwhile
+        log.warning("%s", message)
 
 
 def _on_busy(device: str) -> None:

@@ -230,9 +230,9 @@ class _InFile(NamedTuple):
 
 
 def _in_files(moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]) -> list[_InFile]:
-    entries, there = Backups.of(backups).entries, list[_InFile]()
+    backups, there = Backups.of(backups), list[_InFile]()
     for name, parts in moved.items():
-        backup, entry = backups[name], entries.get(name)
+        backup, entry = backups[name], backups.entries.get(name)
         if isinstance(entry, AlikeBackups) and len(parts) > 1:
             places = zip(parts, entry.places(), strict=True)
             there += [_InFile((part,), place, at, (at if backup.checked else None,)) for part, (place, at) in places]
