@@ -189,6 +189,8 @@ def _run(document: Document, given: Namespace) -> int:
     progress = _Progress(given)
 
     def kept() -> str:
+        if (elsewhere := results.kept_elsewhere()) is not None:
+            return f"{output} was removed, renamed or replaced; {elsewhere}"
         count = counted(before + progress.count, "repetition")
         return f"{output} has {count}; `hipplan experiment resume` with the same file and options runs the rest"
 

@@ -59,7 +59,8 @@ def report(given: Namespace) -> int:
     elif given.format == "csv":
         print_document(tables.as_csv(samples))
     elif given.format == "markdown":
-        print_document(tables.as_markdown(samples) + tables.failures_as_markdown(failures))
+        lists = tables.failures_as_markdown(failures) + tables.silent_as_markdown(silent)
+        print_document(tables.as_markdown(samples) + lists)
     else:
         from hipplan.show.tables import fitted_table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -83,21 +83,22 @@ def _interval(a: Sample, b: Sample) -> Interval | None:
 
 
 def _differences(a: Sequence[ResultLine], b: Sequence[ResultLine]) -> list[tuple[str, str, str]]:
-    shared = {cell_of(line).key for line in a} & {cell_of(line).key for line in b}
+    cells, in_b = {cell_of(line).key: str(cell_of(line)) for line in a}, {cell_of(line).key for line in b}
+    shared = {key: name for key, name in cells.items() if key in in_b}
     of_a, of_b = _facts(a, shared), _facts(b, shared)
     keys = dict.fromkeys([*of_a, *of_b])
     shown = [(key, _shown(of_a.get(key, {})), _shown(of_b.get(key, {}))) for key in keys]
     return [(key, left, right) for key, left, right in shown if left != right]
 
 
-def _facts(lines: Iterable[ResultLine], cells: Container[str]) -> dict[str, dict[str, Any]]:
-    """Key of a fact -> the values that any line has, by their text. cells: whose plans count."""
+def _facts(lines: Iterable[ResultLine], cells: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Key of a fact -> the values that any line has, by their text. cells: whose plans count: key -> what both sides
+    call the cell, whose axes may be in another order in one of them."""
     facts: dict[str, dict[str, Any]] = {}
     for line in lines:
-        cell = cell_of(line)
         fixed = {key: value for key, value in line["provenance"].items() if key not in _IN_PROVENANCE}
         known = _flat("", {"experiment": line["experiment"].get("digest"), "provenance": fixed})
-        if cell.key in cells:
+        if (cell := cells.get(cell_of(line).key)) is not None:
             plan = {key: value for key, value in line["plan"].items() if key in ("digest", "lock", "verified")}
             known += [(f"{key} of {cell}", value) for key, value in _flat("plan", plan)]
         for key, value in known:

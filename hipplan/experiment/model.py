@@ -73,7 +73,9 @@ def _pattern(text: str) -> str:
 def _plain_name(name: str) -> str:
     """Folders of packs and files of plots have this name."""
     if "/" in name or name in (".", "..") or not name.isprintable():
-        what = "a name has no slash, no control character and no line break, and is not . or .."
+        odd = next((sign for sign in name if not sign.isprintable()), "")
+        what = "a name has no slash and no character that cannot be printed, and is not . or .."
+        what = f"a name cannot have the character U+{ord(odd):04X}, which cannot be printed" if odd else what
         raise refuse("HP105", what, why="folders and files of reports are named after it")
     return name
 

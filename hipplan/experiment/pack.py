@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
-from hipplan.errors import PlanError
+from hipplan.errors import PlanError, printable
 from hipplan.experiment.document import Document
 from hipplan.experiment.grid import Cell
 from hipplan.experiment.targets import file_of, files_of
@@ -27,6 +28,8 @@ from hipplan.program import lock
 FILE_MAX = 64 << 20
 """Bytes of a file that is packed: the README names larger ones, with their checksums."""
 LOCKS_MAX = 1000
+_OWN = frozenset({"results.jsonl", "machine.yaml", "environment.json", "README.md"})
+"""What a pack has besides copies of files, and besides locks."""
 
 
 @dataclass
@@ -55,6 +58,10 @@ def pack(document: Document, results: str, machine: Machine, folder: Path) -> Pa
         packed = Packed(part)
         for path in sorted(needed):
             _copy(path.resolve(), root, packed)
+        for name in packed.files:
+            if name in _OWN or name.startswith("locks/"):
+                why = OSError(None, "the experiment needs another file of this name")
+                raise PlanError(unwritten(name, "the pack's file", why, "give that file another name or folder"))
         _copy_as(Path(results), "results.jsonl", packed)
         _write(packed, "machine.yaml", profile_text(machine))
         for number, (_, text) in enumerate(locks):
@@ -66,19 +73,31 @@ def pack(document: Document, results: str, machine: Machine, folder: Path) -> Pa
 
 @contextmanager
 def _whole(folder: Path) -> Iterator[Path]:
-    """A folder beside it, which takes its place at the end; of an error it leaves nothing. Raises PlanError (HP413)."""
-    part = folder.parent / f".hipplan-{os.urandom(8).hex()}.part"
+    """A folder whose files come to this place at the end; of an error it leaves nothing. Raises PlanError (HP413).
+
+    They are put together beside a new one, which is then named so. One that is there stays, and they are put together
+    in it: it may be a link, a file system of its own or the folder of this process, and the one around it read-only.
+    """
+    part, moved = folder.parent / f".hipplan-{os.urandom(8).hex()}.part", list[Path]()
     try:
+        if is_there := folder.is_dir():
+            part = folder / part.name
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists() and any(folder.iterdir()):
             raise OSError(None, "it is not empty")
         part.mkdir()
-        if folder.exists():
-            shutil.copymode(folder, part)
         yield part
-        part.rename(folder)
-    except OSError as error:
-        raise PlanError(unwritten(str(folder), "the pack", error, "name a new folder")) from None
+        if is_there:
+            for path in sorted(part.iterdir()):
+                moved.append(path.rename(folder / path.name))
+        else:
+            part.rename(folder)
+    except BaseException as error:
+        for path in moved:
+            path.rename(part / path.name)
+        if isinstance(error, OSError):
+            raise PlanError(unwritten(str(folder), "the pack", error, "name a new folder")) from None
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -149,10 +168,11 @@ def _environment() -> str:
 
 
 def _readme(document: Document, experiment: Path, locked: Sequence[Cell], packed: Packed) -> str:
-    run = f"hipplan experiment run {experiment} -o again.jsonl"
+    file = shlex.quote(str(experiment))
+    run = f"hipplan experiment run {file} -o again.jsonl"
     cells = "\n".join(f"| `locks/{number}.lock` | {cell} |" for number, cell in enumerate(locked))
     left_out = "".join(f"- {reason}\n" for reason in packed.left_out)
-    return f"""# {document.name}
+    return f"""# {printable(document.name)}
 
 {document.experiment.description or "An experiment."}
 
@@ -172,7 +192,7 @@ hipplan experiment compare results.jsonl again.jsonl
 |---|---|
 | `{experiment}` | the experiment: its plan, its cells and what runs in each |
 | `results.jsonl` | what was measured, a line for each repetition, with its provenance |
-| `machine.yaml` | the machine's profile: `hipplan validate {experiment} --machine machine.yaml` needs no GPU |
+| `machine.yaml` | the machine's profile: `hipplan validate {file} --machine machine.yaml` needs no GPU |
 | `environment.json` | the host and the versions of all Python packages when this was packed |
 | `locks/` | what the plan of each cell becomes on that machine, with its addresses: `hipplan apply --locked` |
 

@@ -33,11 +33,12 @@ def plots(samples: Sequence[Sample], name: str, folder: Path) -> list[str]:
     matplotlib: Any = import_module("matplotlib")
     figures: Any = import_module("matplotlib.figure")
     written: list[str] = []
+    stems: set[str] = set()
     with matplotlib.rc_context(_SETTINGS):
         for title, draw in list(_planned(samples))[:PLOTS_MAX]:
             figure = figures.Figure(figsize=(7, 4.5))
             draw(figure.add_subplot())
-            stem = re.sub(r"[^\w.]+", "-", f"{name}-{title}").strip("-")[:120]
+            stem = _stem(f"{name}-{title}", stems)
             for kind in ("svg", "png"):
                 path = folder / f"{stem}.{kind}"
                 try:
@@ -47,6 +48,19 @@ def plots(samples: Sequence[Sample], name: str, folder: Path) -> list[str]:
                     raise PlanError(unwritten(str(path), "the plot", error, "--plots names another folder")) from None
                 written.append(str(path))
     return written
+
+
+def _stem(title: str, taken: set[str]) -> str:
+    """The name of a plot's files without their ending, which a file system can hold; another for each plot. taken:
+    those before it, to which it is added."""
+    plain = re.sub(r"[^\w.]+", "-", title).strip("-")
+    plain = plain[:120].encode()[:200].decode(errors="ignore")
+    stem, number = plain, 1
+    while stem in taken:
+        number += 1
+        stem = f"{plain}-{number}"
+    taken.add(stem)
+    return stem
 
 
 def _planned(samples: Sequence[Sample]) -> Iterator[tuple[str, Any]]:

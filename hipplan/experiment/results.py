@@ -66,30 +66,32 @@ class Results:
                 os.ftruncate(self._descriptor, size)
             hint = "the repetitions before it are kept: `hipplan experiment resume` goes on from there"
             raise PlanError(unwritten(self.path, "the results", error, hint)) from None
-        if not self._is_in_place():
+        if (elsewhere := self.kept_elsewhere()) is not None:
             gone = OSError(None, "the file was removed, renamed or replaced while the experiment ran")
-            raise PlanError(unwritten(self.path, "the results", gone, self._kept()))
+            raise PlanError(unwritten(self.path, "the results", gone, elsewhere))
         return line
 
-    def _is_in_place(self) -> bool:
-        """Whether the path still leads to this file."""
-        try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))  # noqa: PTH116
-        except OSError:
-            return False
-
-    def _kept(self) -> str:
-        """Writes the lines to a new file, because the open one will be gone; a hint where they are."""
-        for path in (self.path, f"{self.path}.kept"):
+    def kept_elsewhere(self) -> str | None:
+        """Writes the lines to a new file if the path leads to this one no longer; a hint where they are. None: it
+        does."""
+        with suppress(OSError):
+            if os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):  # noqa: PTH116
+                return None
+        why = ""
+        for path in (self.path, f"{self.path}.kept", *(f"{self.path}.kept.{number}" for number in range(2, 100))):
             try:
                 with Path(path).open("xb") as file, Path(f"/proc/self/fd/{self._descriptor}").open("rb") as lines:
                     shutil.copyfileobj(lines, file)
             except FileExistsError:
                 continue
             except OSError as error:
-                return f"its lines are lost: {path} cannot be written either: {reason_of(error)}"
+                why = f"{path} cannot be written either: {reason_of(error)}"
+                break
             return f"its lines are in {path} now: `hipplan experiment resume` with -o {path} goes on from there"
-        return f"its lines are lost: {self.path} and {self.path}.kept are other files"
+        if os.fstat(self._descriptor).st_nlink:
+            path = os.readlink(f"/proc/self/fd/{self._descriptor}")  # noqa: PTH115
+            return f"its lines are in {path}: `hipplan experiment resume` with -o {path} goes on from there"
+        return f"its lines are lost: {why or f'{self.path} and all names from {self.path}.kept on are other files'}"
 
 
 @contextmanager

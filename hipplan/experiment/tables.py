@@ -55,6 +55,12 @@ def failures_as_markdown(failures: Sequence[FailedCell]) -> str:
     return f"\nFailed:\n\n{lines}" if lines else ""
 
 
+def silent_as_markdown(cells: Sequence[Cell]) -> str:
+    """A list of the cells without a metric; empty without any."""
+    lines = "".join(f"- {printable(str(cell))}\n" for cell in cells)
+    return f"\nNo metric:\n\n{lines}" if lines else ""
+
+
 def as_text(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
     """The names of the columns, and the rows."""
     axes = _axes(samples)

@@ -63,6 +63,12 @@ def test_a_name_leads_to_no_other_folder_and_can_be_printed(name: str) -> None:
     assert errors(f'inside: m:f\nname: "{name}"\n') == [("HP105", 4, 7)]
 
 
+def test_a_character_that_a_name_cannot_have_is_named() -> None:
+    """It was called a slash, control character or line break, which this is not."""
+    with pytest.raises(PlanError, match=r"cannot have the character U\+200C"):
+        document('name: "a\\u200Cb"\n')
+
+
 @pytest.mark.parametrize("name", ["Kopie für ein Papier, 2. Fassung", "..a", "a-b.c"])
 def test_other_names_are_free(name: str) -> None:
     assert document(f"name: '{name}'\n").name == name

@@ -137,6 +137,54 @@ def test_an_empty_folder_is_filled_and_keeps_its_rights(measured: Path, tmp_path
     assert (packed / "README.md").is_file() and packed.stat().st_mode & 0o777 == 0o700
 
 
+def test_an_empty_folder_may_be_a_link_or_where_the_process_is(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a file system of its own, as in a container: nothing can take the place of these."""
+    for name in ("real", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    assert experiment("pack", measured, "-o", tmp_path / "link") == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real/README.md").is_file()
+    monkeypatch.chdir(tmp_path / "here")
+    assert experiment("pack", measured, "-o", ".") == 0
+    assert Path("README.md").is_file() and not [*Path().glob(".hipplan*")]
+
+
+def test_an_empty_folder_stays_empty_after_an_error(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    copy_to_full_disk(monkeypatch)
+
+    assert run(["experiment", "pack", str(measured), "-o", str(packed)]) == 2
+    assert [*packed.iterdir()] == []
+
+
+def test_a_file_of_the_experiment_is_not_written_over(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = "hipplan: 1\nregions: {a: {device: gpu.0, size: 2MiB}}\ncontents: {a: {file: results.jsonl}}\n"
+    path = write("repeat: 1\ninside: measured:work\n", "def work(layout): pass\n", plan)
+    (tmp_path / "results.jsonl").write_bytes(bytes(2 << 20))
+    assert experiment("run", path) == 0
+
+    assert experiment("pack", path, "-o", tmp_path / "packed") == 2
+    assert "the experiment needs another file of this name" in capsys.readouterr().err
+    assert not (tmp_path / "packed").exists()
+
+
+def test_the_command_of_the_readme_is_quoted(measured: Path, tmp_path: Path) -> None:
+    other = measured.with_name("a b.experiment.yaml")
+    measured.rename(other)
+    measured.with_name("e.results.jsonl").rename(other.with_name("a b.results.jsonl"))
+
+    assert experiment("pack", other, "-o", tmp_path / "packed") == 0
+    assert "run 'a b.experiment.yaml' -o again.jsonl" in (tmp_path / "packed/README.md").read_text()
+
+
 @pytest.mark.parametrize("folder", [".", "plan.yaml", "plan.yaml/packed"])
 def test_what_is_no_new_folder_is_refused(measured: Path, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(measured.parent.iterdir())

@@ -318,3 +318,22 @@ def test_cells_without_a_metric_are_named(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.splitlines()[-2:] == ["failed: to=gpu.2: 1 of 2: HP401: no", "no metric: to=gpu.1"]
     assert run(["experiment", "report", str(file), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["without_metrics"] == [{"env": {}, "vary": {"to": "gpu.1"}}]
+    assert run(["experiment", "report", str(file), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.endswith("\nNo metric:\n\n- to=gpu.1\n")
+
+
+def test_axes_in_another_order_are_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = saved(tmp_path / "one.jsonl", [line({"size": "1GiB", "to": "gpu.0"}, 0, {"bandwidth": 1.0})])
+    two = saved(tmp_path / "two.jsonl", [line({"to": "gpu.0", "size": "1GiB"}, 0, {"bandwidth": 1.0})])
+
+    assert run(["experiment", "compare", str(one), str(two)]) == 0
+    assert capsys.readouterr().out.startswith("provenance: nothing differs\n")
+
+
+def test_each_plot_has_its_own_files_with_names_that_a_file_may_have(tmp_path: Path) -> None:
+    metrics = {"time": 1.0, "time %": 2.0, "ẞ" * 150: 3.0}
+    file = saved(tmp_path / "m.jsonl", [line({"size": size}, 0, metrics) for size in ("1MiB", "2MiB")])
+
+    assert run(["experiment", "report", str(file), "--plots", str(tmp_path / "plots")]) == 0
+    assert {"e-time.svg", "e-time-2.svg"} <= {path.name for path in (tmp_path / "plots").iterdir()}
+    assert len([*(tmp_path / "plots").iterdir()]) == 2 * len(metrics)
