@@ -41,7 +41,10 @@ def run(given: Namespace) -> int:
         silence = f"process {reply['killed']} gave no sign of life and was killed"
         print(printable(f"{given.name}: {silence}; attached processes keep the memory that they map"))
     elif not given.quiet:
-        freed = "is freed when these processes detach:" if reply["attached"] else "freed"
+        waits = reply.get("waits_for_attached", bool(reply["attached"]))  # a holder of an older hipplan does not say
+        freed = "is freed when these processes detach:" if waits else "freed"
+        if reply["attached"] and not waits:
+            freed += "; these processes keep memory that was replaced until they detach:"
         print(printable(f"{given.name}: ended; {sizes(reply['given_back']) or 'nothing'} {freed}"))
         for process in reply["attached"]:
             print(printable(f"  process {process['pid']} ({process['command']})"))

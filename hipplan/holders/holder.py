@@ -389,12 +389,12 @@ class Holder:
         code = ExitCode.BUG if self._exit_code is None else self._exit_code
         self._fillers.kill()  # a filler runs here only after a bug in the holder
         freed = [generation.freed_by_close for generation in self._generations_in_use()]
-        attached = [client.status() for client in self._clients.attached()]
+        clients, current = [*self._clients.attached()], self._generations.current
+        stays = any(client.generation is current for client in clients)
+        answer = {"given_back": freed[-1] if freed else {}, "attached": [client.status() for client in clients]}
         self._generations.close()
         self._selector.close()
         self._log.write(f"ended with code {int(code)}")
         is_ended_by_down = bool(self._down_clients) and code == ExitCode.TERMINATED  # during the fill
         self._name.close(keep_log=code != ExitCode.OK and not is_ended_by_down and not self._log.is_awaited)
-        self._clients.close(
-            self._down_clients, {"given_back": freed[-1] if freed else {}, "attached": attached}, _CLOSE_S
-        )
+        self._clients.close(self._down_clients, answer | {"waits_for_attached": stays}, _CLOSE_S)

@@ -92,14 +92,14 @@ def down(name: str, *, wait_s: float | None, force: bool, timeout_s: float) -> M
         connection = names.find(name)
         if connection is None:
             if "/" not in name and names.remove_leftovers(names.check(name)):
-                return {"given_back": {}, "attached": []}
+                return {"given_back": {}, "attached": [], "waits_for_attached": False}
             connection = names.connect(name)
         request = {"want": "down", "wait_s": wait_s, "force": force}
         return send_request(connection, name, request, timeout_s).message
     except guard.Silent:
         if not force:
             raise
-        return {"given_back": {}, "attached": [], "killed": _kill(name, connection)}
+        return {"given_back": {}, "attached": [], "waits_for_attached": False, "killed": _kill(name, connection)}
     finally:
         if connection is not None:
             connection.close()

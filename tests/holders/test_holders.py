@@ -192,6 +192,22 @@ def test_attached_processes_keep_their_memory_after_down_with_force(held: Held, 
     assert layout.lost == {}
 
 
+def test_down_with_force_says_which_memory_waits_for_attached_processes(held: Held, plan: Path, capsys: Any) -> None:
+    """What was replaced does; what replaced it is freed at once if no process is attached to it."""
+    held()
+    with hipplan.attach("w"):
+        assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
+        assert run(["down", "w", "--force"]) == 0
+        said = capsys.readouterr().out
+        assert "freed; these processes keep memory that was replaced until they detach:\n" in said
+        assert f"  process {os.getpid()} (" in said
+
+    held()
+    with hipplan.attach("w"):
+        assert run(["down", "w", "--force"]) == 0
+        assert " is freed when these processes detach:\n" in capsys.readouterr().out
+
+
 def test_attached_processes_keep_their_memory_when_the_holder_is_killed(held: Held, sim: Simulator) -> None:
     process = held()["pid"]
     with hipplan.attach("w") as layout:
