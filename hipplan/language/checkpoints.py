@@ -92,7 +92,8 @@ def entries_of(source: str) -> list[tuple[str, ArrayInFile]]:
     """(file, tensor) of every tensor of a checkpoint. Raises PlanError: HP405, HP421, HP422."""
     if not is_safetensors(source):
         hint = "pass model.safetensors or model.safetensors.index.json"
-        what = "is neither a .safetensors file nor an index of them" if Path(source).is_file() else "is not a file"
+        is_file = os.path.isfile(source)  # noqa: PTH113  # Path.is_file() raises for a name that is too long
+        what = "is neither a .safetensors file nor an index of them" if is_file else "is not a file"
         raise PlanError(Diagnostic("HP422", f"{source} {what}", hint=hint))
     files = Files()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import chain, permutations
 from typing import NamedTuple
 
 from hipplan import _core
@@ -122,7 +122,11 @@ def _routes(program: Program, patterns: Sequence[str]) -> Iterator[_Route]:
         if any(_is_the_cpus(memory, *both) for both in pairs):
             why_not = "the CPU copies it"
         elif staged and not all(_is_pinned_with(memory, *both) for both in pairs):
-            why_not = "hipplan stages it through pinned memory, unless both devices have rw on both objects"
+            why_not = "hipplan stages it through pinned memory"
+            if not any(map(partial(_is_pinned, memory), chain.from_iterable(pairs))):
+                why_not += ", unless both devices have rw on both objects"
+            else:
+                why_not += ": one of the objects is pinned with another device than that of the other one"
         if pairs:
             yield _Route(source, to, pairs, why_not)
 
@@ -131,6 +135,10 @@ def _is_the_cpus(memory: Memory, to: MemoryPart, source: MemoryPart) -> bool:
     """Whether hipplan has the CPU copy, because the driver would take a GPU that has no right to this memory."""
     both = to.device == source.device == CPU_ORDINAL
     return both and all(memory.by_name[side.object].kind in RANGES for side in (to, source))
+
+
+def _is_pinned(memory: Memory, part: MemoryPart) -> bool:
+    return part.device == CPU_ORDINAL and memory.home_of(part) is not None
 
 
 def _is_pinned_with(memory: Memory, to: MemoryPart, source: MemoryPart) -> bool:

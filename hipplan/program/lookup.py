@@ -134,6 +134,12 @@ def region_of(program: Program, memory: str) -> str:
     return numbers.of
 
 
+def starts_of_ranges(program: Program, whole: str) -> frozenset[int]:
+    """Where ranges that were reserved behind a reservation begin in it, in bytes: no copy of the driver's goes over one
+    of these."""
+    return frozenset(step.at for step in _besides(program, whole))
+
+
 _in_regions: Memo[Program, dict[str, dict[str, Resource]]] = Memo()
 """Region -> name -> the region or one of its tensors."""
 

@@ -15,7 +15,7 @@ from hipplan.program.backups import FILE, HOST, Backup
 from hipplan.program.chunk_runs import MappingRun
 from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, MemoryPart, Save, Taken
 from hipplan.program.groups import MemoryGroup, first_of
-from hipplan.program.lookup import mappings_of_memory
+from hipplan.program.lookup import mappings_of_memory, starts_of_ranges
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.on_demand import Evenly, Repeated
 from hipplan.program.program import Program
@@ -45,7 +45,7 @@ def movable(program: Program, memory: Sequence[MemoryGroup]) -> dict[str, tuple[
     moved: dict[str, tuple[MemoryPart, ...]] = {}
     for group in memory:
         if isinstance(group, str):
-            moved[group] = _reached(group, places[group], reach)
+            moved[group] = _reached(plan_name_of(program, group), places[group], reach)
         else:
             moved[first_of(group)] = _parts_of(group)
     return moved
@@ -117,10 +117,10 @@ def moves_out(moved: Mapping[str, Sequence[MemoryPart]], new: Program) -> Iterat
     if moved:
         name, first = _called(new, moved), new.backups[next(iter(moved))]
         if first.to == HOST:
-            there = tuple([(copy, part) for part, copy in _pairs(moved, new.backups)])
+            there = tuple([(copy, part) for part, copy in _pairs(moved, new, Backups.of(new.backups))])
             yield Copy(name=name, origin=None, source="its device", pairs=there)
         else:
-            places = _in_files(moved, new.backups)
+            places = _in_files(moved, new)
             parts, sums = _flat([place.parts for place in places]), _flat([place.sums for place in places])
             yield Save(name=name, origin=None, file=first.place, parts=parts, private=True, sums=sums)
 
@@ -129,11 +129,11 @@ def moves_in(moved: Mapping[str, Sequence[MemoryPart]], program: Program) -> Ite
     """Steps that copy them back."""
     on_host = {name: parts for name, parts in moved.items() if program.backups[name].to == HOST}
     if on_host:
-        name, pairs = _called(program, on_host), tuple(_pairs(on_host, program.backups))
+        name, pairs = _called(program, on_host), tuple(_pairs(on_host, program, Backups.of(program.backups)))
         yield Copy(name=name, origin=None, source="its copy", pairs=pairs)
     in_files = {name: parts for name, parts in moved.items() if name not in on_host}
     by_file: dict[str, list[_InFile]] = {}
-    for place in _in_files(in_files, program.backups):
+    for place in _in_files(in_files, program):
         by_file.setdefault(place.file, []).append(place)
     if in_files:
         name, loads = _called(program, in_files), []
@@ -179,30 +179,29 @@ def _called(program: Program, memory: Iterable[str]) -> str:
 
 
 def _pairs(
-    moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]
+    moved: Mapping[str, Sequence[MemoryPart]], program: Program, backups: Backups
 ) -> list[tuple[MemoryPart, MemoryPart]]:
-    """(part of the memory, part of its backup)."""
-    pairs: list[tuple[MemoryPart, MemoryPart]] = []
-    entries = Backups.of(backups).entries
+    """(part of the memory, part of its backup). backups: of the program; to make them costs as much as all of them."""
+    pairs = _Pairs(program)
     for name, parts in moved.items():
-        backup, entry, done = backups[name], entries.get(name), 0
+        backup, entry, done = backups[name], backups.entries.get(name), 0
         if len(parts) > 1 and isinstance(entry, AlikeBackups):
             copies = [
                 MemoryPart(place, at, part.size, CPU_ORDINAL)
                 for (place, at), part in zip(entry.places(), parts, strict=True)
             ]
-            _join(pairs, parts[0], copies[0])
+            pairs.join(parts[0], copies[0])
             both = zip(parts[1:], copies[1:], strict=True)
             if any(part.device == after.device for part, after in pairwise(parts[: len(entry.first) + 1])):
                 for part, copy in both:
-                    _join(pairs, part, copy)
+                    pairs.join(part, copy)
             else:
-                pairs += both
+                pairs.all += both
             continue
         for part in parts:
-            _join(pairs, part, MemoryPart(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
+            pairs.join(part, MemoryPart(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
             done += part.size
-    return pairs
+    return pairs.all
 
 
 def _pieces(offset: int, size: int, each: int) -> Sequence[tuple[int, int]]:
@@ -229,8 +228,8 @@ class _InFile(NamedTuple):
         return Evenly(lambda at: (offset + at, parts[at // each]), each, len(parts))
 
 
-def _in_files(moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, Backup]) -> list[_InFile]:
-    backups, there = Backups.of(backups), list[_InFile]()
+def _in_files(moved: Mapping[str, Sequence[MemoryPart]], program: Program) -> list[_InFile]:
+    backups, there = Backups.of(program.backups), list[_InFile]()
     for name, parts in moved.items():
         backup, entry = backups[name], backups.entries.get(name)
         if isinstance(entry, AlikeBackups) and len(parts) > 1:
@@ -239,7 +238,7 @@ def _in_files(moved: Mapping[str, Sequence[MemoryPart]], backups: Mapping[str, B
         elif isinstance(entry, AlikeBackups):
             there.append(_alike_in_file(parts[0], backup, len(entry.run.chunks)))
         else:
-            sums, pairs = (backup.offset if backup.checked else None,), _pairs({name: parts}, backups)
+            sums, pairs = (backup.offset if backup.checked else None,), _pairs({name: parts}, program, backups)
             there += [_InFile((part,), backup.place, copy.offset, sums) for part, copy in pairs]
     return there
 
@@ -259,13 +258,30 @@ def _flat(parts: Sequence[Sequence[Item]]) -> Sequence[Item]:
     return tuple(chain.from_iterable(parts))
 
 
-def _join(pairs: list[tuple[MemoryPart, MemoryPart]], part: MemoryPart, copy: MemoryPart) -> None:
-    """Append a pair, or extend the last one if both sides continue it."""
-    if pairs and all(_goes_on(earlier, later) for earlier, later in zip(pairs[-1], (part, copy), strict=True)):
-        last, size = pairs[-1], pairs[-1][0].size + part.size
-        pairs[-1] = last[0].cut(0, size), last[1].cut(0, size)
-    else:
-        pairs.append((part, copy))
+class _Pairs:
+    """(part of the memory, part of its backup), as few as copies can be."""
+
+    def __init__(self, program: Program) -> None:
+        self.all: list[tuple[MemoryPart, MemoryPart]] = []
+        self._program = program
+        self._starts: dict[str, frozenset[int]] = {}
+
+    def join(self, part: MemoryPart, copy: MemoryPart) -> None:
+        """Append a pair, or extend the last one if both sides continue it."""
+        if self.all and self._continues(self.all[-1], part, copy):
+            last, size = self.all[-1], self.all[-1][0].size + part.size
+            self.all[-1] = last[0].cut(0, size), last[1].cut(0, size)
+        else:
+            self.all.append((part, copy))
+
+    def _continues(self, last: tuple[MemoryPart, MemoryPart], part: MemoryPart, copy: MemoryPart) -> bool:
+        if not _goes_on(last[0], part) or not _goes_on(last[1], copy):
+            return False
+        if part.object in self._program.regions:
+            return True
+        if part.object not in self._starts:
+            self._starts[part.object] = starts_of_ranges(self._program, part.object)
+        return part.offset not in self._starts[part.object]
 
 
 def _goes_on(part: MemoryPart, next_part: MemoryPart) -> bool:

@@ -279,3 +279,14 @@ def test_copies_without_a_figure_are_named_with_the_reason(hipplan: Run) -> None
     report = json.loads(hipplan("bench", "-", *options, "--format", "json", stdin=open_to_both).stdout)
     assert [figure["name"] for figure in report["figures"]] == ["a > b", "b > a"]
     assert report["unmeasured"] == []
+
+
+def test_a_copy_of_memory_that_is_pinned_with_another_device_has_its_own_reason(hipplan: Run) -> None:
+    """No plan gives devices rights to pinned memory: 'unless both have rw' could not be followed."""
+    plan = "hipplan: 1\nregions: {b: {device: gpu.1, size: 2MiB}}\nbuffers: {p: {kind: pinned, size: 2MiB}}\n"
+    options = ("--runtime", "sim", "--repeats", "1", "--measure", "copy")
+
+    text = hipplan("bench", "-", *options, stdin=plan).stdout
+
+    why = "hipplan stages it through pinned memory: one of the objects is pinned with another device than that of the"
+    assert text.splitlines() == [f"{copy} has no figure: {why} other one" for copy in ("b > p", "p > b")]

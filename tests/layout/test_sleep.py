@@ -820,3 +820,21 @@ def test_a_process_that_is_killed_while_it_writes_leaves_nothing_to_the_next(tmp
     assert not file.exists() or file.stat().st_size == 64 * MIB
     assert subprocess.run(line).returncode == 0
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("to", ["host", "file", "drop", "mapped"])
+def test_a_reservation_that_has_grown_beyond_its_addresses_sleeps(to: str, tmp_path: Path, sim: Simulator) -> None:
+    """Its bytes went in one copy, which no driver makes over two ranges of addresses."""
+    mapped = {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}, {"allocation": "b"}]}
+    sizes = {name: {"device": "gpu.0", "size": "2MiB"} for name in "ab"}
+    plan = {"hipplan": 1, "allocations": sizes, "reservations": {"r": mapped}}
+    with hipplan.apply(plan, runtime="sim") as layout:
+        for _ in range(2):
+            layout.grow("r", by="4MiB")
+        for number in range(4):
+            layout.fill(f"r[{number}]", number + 1, dtype="u8")
+        layout.sleep("r", to=str(tmp_path / "copy.bin") if to == "file" else to)
+        layout.wake()
+        if to != "drop":
+            assert [int(layout.read(f"r[{number}]", dtype="u8")[-1]) for number in range(4)] == [1, 2, 3, 4]
+        assert layout.drift() == []

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hipplan.cli.main import VERBS, run
 from hipplan.errors import PlanError, ProfileError
 from hipplan.files.tensorfiles import FileProblem, open_file
+from hipplan.language.checkpoints import entries_of
 from hipplan.language.loader import load
 from hipplan.machines.profiles import load_machine, machine_names
 from tests.conftest import PACKAGE, ROOT, WHOLE
@@ -569,3 +570,8 @@ def test_names_are_looked_up_in_what_has_any_other_type(wrong: Any) -> None:
 
     with pytest.raises(PlanError, match=r"HP0|HP1"):
         load({"hipplan": 1, **nouns})
+
+
+def test_a_checkpoint_whose_name_is_too_long_is_no_traceback() -> None:
+    with pytest.raises(PlanError, match=r"HP422.* is not a file"):
+        entries_of("a" * 300)
