@@ -19,21 +19,38 @@ from hipplan.program.numbered import Stem, prefixes_of, stem_of
 from hipplan.program.program import Program
 from hipplan.program.regions import numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import Run, runs
+from hipplan.program.runs import Run, plain, runs
 from hipplan.program.series import segments
 from hipplan.program.steps import Step
 
 
 def resource_of(program: Program, name: str) -> Resource | None:
-    """The object with this name, as of Program.resources; None if there is none. While nothing sleeps, its cost does
-    not depend on other objects."""
-    if program.sleeping:
-        return program.by_name.get(name)
+    """The object with this name, as of Program.resources; None if there is none. Unless it sleeps, or something beside
+    it in its range, its cost does not depend on other objects."""
     for region in _regions_of(program, name):
+        if _sleeps_in(program, region):
+            return program.by_name.get(name)
         if (known := _in_region(program, region).get(name)) is not None:
             return known
     step = program.makers.get(name)
-    return None if step is None else next(iter(_made(program, [step])))
+    if step is not None:
+        return next(iter(_made(program, [step])))
+    return program.by_name.get(name) if program.sleeping else None
+
+
+_asleep: Memo[Program, frozenset[str]] = Memo()
+
+
+def _sleeps_in(program: Program, whole: str) -> bool:
+    """Whether something mapped in a region or reservation sleeps."""
+    return bool(program.sleeping) and whole in _asleep.value(program, lambda: _ranges_asleep(program))
+
+
+def _ranges_asleep(program: Program) -> frozenset[str]:
+    ranges = {step.reservation for step in plain(program.sleeping) if isinstance(step, Map)}
+    ranges |= {run.of for _, run in runs(program.sleeping) if isinstance(run, MappedRun)}
+    besides = (program.reservations.get(name) for name in ranges)
+    return frozenset(ranges | {step.follows for step in besides if isinstance(step, ReserveBeside)})
 
 
 def _regions_of(program: Program, name: str) -> Iterator[str]:
@@ -54,8 +71,8 @@ def object_count(program: Program) -> int:
 
 def mappings_within(program: Program, name: str, start: int = 0, end: int = sys.maxsize) -> list[Resource]:
     """The mappings of a region or reservation, or those that have some of these bytes of it, in the order of the steps.
-    While nothing sleeps, its cost does not depend on other objects."""
-    if program.sleeping:
+    While none of them sleeps, its cost does not depend on other objects."""
+    if _sleeps_in(program, name):
         within = (other for other in program.resources if other.kind == "mapping" and other.inside == name)
         return [other for other in within if other.offset < end and other.offset + other.size > start]
     return [*_made(program, [*_mapped(program, name, start, end - start)])]
@@ -99,14 +116,14 @@ def tensors_in(program: Program) -> Iterator[Resource]:
 
 def resources_behind(program: Program, names: Iterable[str]) -> Iterable[Resource]:
     """The objects with these names, and what their bytes lie in: of a region also its tensors, of a tensor the
-    mappings that have some of it. All objects while some sleep. KeyError for a name of no object."""
-    if program.sleeping:
-        return program.resources
+    mappings that have some of it. All objects while something there sleeps. KeyError for a name of no object."""
     behind: dict[str, Resource] = {}
     for name in names:
         wanted = resource_of(program, name)
         if wanted is None:
             raise KeyError(name)
+        if wanted.asleep or _sleeps_in(program, wanted.inside or wanted.name):
+            return program.resources
         behind |= {resource.name: resource for resource in chain([wanted], _around(program, wanted))}
     return behind.values()
 

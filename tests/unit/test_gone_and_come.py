@@ -16,6 +16,7 @@ from hipplan.program import difference as differences
 from hipplan.program import on_demand
 from hipplan.program.difference import Difference
 from hipplan.program.gone_and_come import gone_and_come
+from hipplan.program.lookup import mappings_within, resource_of, resources_behind
 from hipplan.program.program import Program
 from hipplan.program.series import Series
 from hipplan.program.sleeping import falls_asleep, wakes_up
@@ -147,3 +148,26 @@ def test_other_orders_ranges_and_rights_of_what_stays_are_compared(monkeypatch: 
     assert gone_and_come(old, replace(old, steps=Series((*old.steps, more_rights)))) is None
     assert gone_and_come(old, hipplan.compile(PLAN, "sim-2")) is None
     assert gone_and_come(old.nothing, old) is None
+
+
+@pytest.mark.parametrize("least", [1, NEVER], ids=["in runs", "written out"])
+@pytest.mark.parametrize("seed", range(6))
+def test_objects_are_found_by_name_as_in_the_list_of_all_while_some_sleep(
+    seed: int, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a list of all objects, where what is looked up does not sleep."""
+    monkeypatch.setattr(on_demand, "LEAST", least)
+    draw = random.Random(seed)
+    program = hipplan.compile(PLAN, "sim-2")
+    for _ in range(5):
+        if isinstance(change := _made(_drawn(draw), program), Difference):
+            program = change.new
+        for name, resource in program.by_name.items():
+            assert resource_of(program, name) == resource
+            behind = {beside.name: beside for beside in resources_behind(program, [name])}
+            assert behind.items() <= program.by_name.items()
+            if resource.kind in ("region", "reservation"):
+                within = [other for other in program.resources if other.kind == "mapping" and other.inside == name]
+                assert mappings_within(program, name) == within
+                assert resource.kind != "region" or {mapping.name for mapping in within} <= behind.keys()
+        assert resource_of(program, "nothing") is None
