@@ -19,6 +19,7 @@ from hipplan.program.backups import Backup
 from hipplan.program.by_name import ByName
 from hipplan.program.chunk_runs import ChunkRun
 from hipplan.program.count_runs import CountRun
+from hipplan.program.facts import makers_of
 from hipplan.program.numbered import OF_COUNT, OF_MEMORY, stem_of
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource, right_attached
@@ -73,6 +74,28 @@ def places_asleep(sleeping: Sequence[steps.Step], backups: Mapping[str, Backup])
     of_runs = [(run, _Where(backups)) for _, run in runs(sleeping) if run.makes == "allocation"]
     known = {name: backups[name].to for name in sleeping_memory(plain(sleeping))}
     return ByName(known, of_runs) if of_runs else known
+
+
+class NamesAsleep(Container[object]):
+    """The names of what sleeps, and of ranges in which something does. They are found without a list of all objects."""
+
+    def __init__(
+        self,
+        sleeping: Sequence[steps.Step],
+        reservations: Mapping[str, steps.Step],
+        regions: Mapping[str, PlacedRegion],
+    ) -> None:
+        """All of these are of the program."""
+        self._made = makers_of(sleeping)
+        ranges = {step.reservation for step in plain(sleeping) if isinstance(step, Map)}
+        ranges |= {run.of for _, run in runs(sleeping) if run.makes == "mapping"}
+        besides = (reservations.get(name) for name in ranges)
+        self.ranges = frozenset(ranges | {step.follows for step in besides if isinstance(step, ReserveBeside)})
+        first_asleep = (regions[name] for name in ranges & regions.keys() if memory_of(name, 0) in self._made)
+        self._tensors = {tensor.name for region in first_asleep for tensor in region.tensors}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.ranges or name in self._tensors or name in self._made
 
 
 class _Where:

@@ -19,7 +19,7 @@ from hipplan.program.numbered import Stem, prefixes_of, stem_of
 from hipplan.program.program import Program
 from hipplan.program.regions import numbers_in
 from hipplan.program.resources import Resource
-from hipplan.program.runs import Run, plain, runs
+from hipplan.program.runs import Run, runs
 from hipplan.program.series import segments
 from hipplan.program.steps import Step
 
@@ -38,19 +38,9 @@ def resource_of(program: Program, name: str) -> Resource | None:
     return program.by_name.get(name) if program.sleeping else None
 
 
-_asleep: Memo[Program, frozenset[str]] = Memo()
-
-
 def _sleeps_in(program: Program, whole: str) -> bool:
     """Whether something mapped in a region or reservation sleeps."""
-    return bool(program.sleeping) and whole in _asleep.value(program, lambda: _ranges_asleep(program))
-
-
-def _ranges_asleep(program: Program) -> frozenset[str]:
-    ranges = {step.reservation for step in plain(program.sleeping) if isinstance(step, Map)}
-    ranges |= {run.of for _, run in runs(program.sleeping) if isinstance(run, MappedRun)}
-    besides = (program.reservations.get(name) for name in ranges)
-    return frozenset(ranges | {step.follows for step in besides if isinstance(step, ReserveBeside)})
+    return bool(program.sleeping) and whole in program.names_asleep.ranges
 
 
 def _regions_of(program: Program, name: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ from hipplan.program.facts import (
     slots_of,
 )
 from hipplan.program.homes import Homes
-from hipplan.program.inventory import resources_of, without_runs
+from hipplan.program.inventory import NamesAsleep, resources_of, without_runs
 from hipplan.program.layered import layered
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.memo import keep, kept
@@ -169,17 +169,17 @@ class Program(InNotebooks):
     @cached_property
     def asleep(self) -> dict[str, str]:
         """Sleeping allocations, mappings, regions and tensors -> where their bytes are (backups.py)."""
-        return (
-            {resource.name: resource.asleep for resource in self.resources if resource.asleep} if self.sleeping else {}
-        )
+        there = (resource for resource in self.resources if resource.asleep)
+        return {resource.name: resource.asleep for resource in there} if self.sleeping else {}
+
+    @cached_property
+    def names_asleep(self) -> NamesAsleep:
+        """The names of what sleeps, and of ranges in which something does."""
+        return NamesAsleep(self.sleeping, self.reservations, self.regions)
 
     def sleeps(self, name: str) -> bool:
         """Whether an object sleeps, or something in it."""
-        if not self.sleeping:
-            return False
-        is_chunk = numbers_in(name) is not None
-        there = self.resources if is_chunk else self.outer
-        return any(resource.asleep and name in (resource.name, resource.inside) for resource in there)
+        return bool(self.sleeping) and name in self.names_asleep
 
     def is_away(self, name: str) -> bool:
         """Whether an object, or something in it, sleeps on the host, still mapped."""

@@ -220,12 +220,13 @@ class Series(Sequence[Item]):
     def _between(self, first: int, end: int) -> tuple[Item, ...]:
         """Returns the items with the numbers from `first` on, before `end`, without a look at others."""
         items: list[Item] = []
-        start = 0
-        for part, counted in self._parts:
-            low, high = max(0, first - start), min(end - start, counted)
-            if low < high:
-                items += part[low:high]
-            start += counted
+        ends = [*accumulate(counted for _, counted in self._parts)]
+        for number in range(bisect_right(ends, first), len(self._parts)):
+            part, counted = self._parts[number]
+            start = ends[number] - counted
+            if start >= end:
+                break
+            items += part[max(0, first - start) : min(end - start, counted)]
         changed: Mapping[int, Item] = self._changed or {}
         return tuple(changed.get(number, item) for number, item in enumerate(items, first)) if changed else tuple(items)
 

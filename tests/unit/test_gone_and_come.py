@@ -164,6 +164,8 @@ def test_objects_are_found_by_name_as_in_the_list_of_all_while_some_sleep(
             program = change.new
         for name, resource in program.by_name.items():
             assert resource_of(program, name) == resource
+            asleep = (other for other in program.resources if other.asleep)
+            assert program.sleeps(name) == any(name in (other.name, other.inside) for other in asleep)
             behind = {beside.name: beside for beside in resources_behind(program, [name])}
             assert behind.items() <= program.by_name.items()
             if resource.kind in ("region", "reservation"):
