@@ -142,6 +142,9 @@ void bind_snapshot(py::module_& module) {
            "A new descriptor for another process. HipError, OSError.")
       .def("shared", &snapshot::shared, py::arg("slot"), no_gil(),
            "Whether an allocation was exported or imported.")
+      .def_property_readonly(
+          "segment_count", [](const snapshot& self) { return self.segments().size(); },
+          "In how many pieces of host memory its owners are: a change costs a little for each.")
       .def(
           "read_back",
           [](const snapshot& self, const row_table_ptr& rows, const std::vector<int>& devices) {

@@ -52,7 +52,7 @@ void address_search::end() noexcept {
   if (!kept_) return;
   if (runtime_.may_call()) {
     const auto before = leftovers_.owners.size();
-    for (auto at = kept_->rbegin(); at != kept_->rend(); ++at) {
+    for (auto at = kept_->owners.rbegin(); at != kept_->owners.rend(); ++at) {
       auto& owner = *at;  // clang 15 has no views of libstdc++ 12
       try {
         if (auto* const range = std::get_if<address_range>(&owner.what)) range->release();
@@ -89,10 +89,10 @@ void address_search::keep() {
     in_slot().release();
     ask(what_.wanted - begin, begin, 0);
   }
-  make_room(*kept_, kept_->size() + 1);
-  make_room(leftovers_.owners, leftovers_.owners.size() + kept_->size() + 1);
+  make_room(kept_->owners, kept_->owners.size() + 1);
+  make_room(leftovers_.owners, leftovers_.owners.size() + kept_->owners.size() + 1);
   kept_bytes_ += in_slot().size_bytes();
-  kept_->emplace_back().what.emplace<address_range>(std::move(in_slot()));
+  kept_->owners.emplace_back().what.emplace<address_range>(std::move(in_slot()));
 }
 
 bool address_search::overlaps() const {

@@ -81,7 +81,7 @@ class address_search {
   held& slot_;
   retirement& leftovers_;
   search_turn turn_;
-  segment_ptr kept_ = std::make_shared<segment>();
+  segment_ptr kept_ = std::make_shared<segment>(0);
   std::size_t kept_bytes_ = 0;
   std::size_t tries_ = 0;
   std::size_t refusals_ = 0;

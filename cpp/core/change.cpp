@@ -1,6 +1,7 @@
 #include "change.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <type_traits>
 
@@ -9,6 +10,9 @@ namespace {
 
 /// The most rows that are prepared in advance: about as many as run before signals are checked again.
 constexpr std::size_t most_at_once = 512;
+/// The most owners for which a segment has room, unless one change needs more. One object that stays keeps
+/// its segment, so it should not be large.
+constexpr std::size_t most_together = 512;
 
 /// Whether a roll back has to undo the row: it alters an object that stays.
 bool is_logged(const row& next) {
@@ -33,7 +37,7 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
   const auto& rows = plan_.rows->rows;
   const auto owners = static_cast<std::size_t>(
       std::ranges::count_if(rows, [](const auto& next) { return next.makes() || is_logged(next); }));
-  segment_ = std::make_shared<segment>(owners);
+  take_segment(owners);
   if (plan_.extra_slots > table_.max_size() - std::min(plan_.slots, table_.max_size())) {
     throw std::length_error("more slots than a table can have");
   }
@@ -41,11 +45,11 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
   place_kept_objects();
   choose_what_is_freed_behind();
   choose_spares();
-  place_new_objects();
+  place_new_objects(owners);
   if (plan_.timed) times_.resize(rows.size());
 
-  auto segments = old_snapshot_->segments();
-  if (!segment_->empty()) segments.push_back(segment_);
+  auto segments = segments_;
+  if (owners != 0 && (segments.empty() || segments.back() != segment_)) segments.push_back(segment_);
   new_snapshot_ = std::make_shared<snapshot>(state_, table_, segments, in_order_);
   after_ = new_snapshot_;
   if (plan_.extra_slots != 0) {
@@ -55,6 +59,8 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
   }
   holdings_->retired_->make_room_locked();
   holdings_->made_count_ += owners;
+  segment_->used += owners;
+  holdings_->open_ = segment_;
   holdings_->change_ = this;
 }
 
@@ -65,6 +71,29 @@ change::~change() {
   }
   roll_back();
   holdings_->retired_->free_all();
+}
+
+/// Chooses the segments of the new snapshot, and one with room for this many owners.
+void change::take_segment(std::size_t owners) {
+  std::ranges::copy_if(old_snapshot_->segments(), std::back_inserter(segments_),
+                       [](const auto& part) { return !part->nothing_left(); });
+  segment_ = holdings_->open_;
+  if (segment_ && segment_->room() >= owners) return;
+  const auto twice = segment_ ? std::min(2 * segment_->owners.size(), most_together) : std::size_t{0};
+  segment_ = std::make_shared<segment>(std::max(owners, twice));
+}
+
+/// Counts objects that no later snapshot has. some: of this change, or of the old snapshot.
+void change::count_gone(std::span<held* const> some) noexcept {
+  for (const auto* const owner : some) {
+    if (segment_->has(*owner)) {
+      ++segment_->gone;
+      continue;
+    }
+    const auto after = std::ranges::upper_bound(segments_, owner->made, {},
+                                                [](const auto& part) { return part->owners.front().made; });
+    ++(*std::prev(after))->gone;
+  }
 }
 
 void change::place_kept_objects() {
@@ -92,7 +121,7 @@ void change::place_kept_objects() {
       stays[from - same] = true;
     }
   }
-  replaced_owners_.segments = old_snapshot_->segments();
+  replaced_owners_.segments = segments_;
   for (auto slot = same; slot < old.size(); ++slot) {
     if (old[slot] && !stays[slot - same]) replaced_owners_.owners.push_back(old[slot]);
   }
@@ -101,14 +130,14 @@ void change::place_kept_objects() {
 
 /// Creates the owner of each row's object, empty, before the first row runs; also those that undo
 /// alterations.
-void change::place_new_objects() {
-  new_owners_.owners.reserve(segment_->size());
+void change::place_new_objects(std::size_t owners) {
+  new_owners_.owners.reserve(owners);
   new_owners_.segments.push_back(segment_);
   in_order_ = old_snapshot_->in_order() && plan_.same_slots == old_snapshot_->size();
   auto expected = plan_.same_slots;
   for (const auto& next : plan_.rows->rows) {
     if (!next.makes() && !is_logged(next)) continue;
-    auto& out = (*segment_)[new_owners_.owners.size()];
+    auto& out = segment_->owners[segment_->used + new_owners_.owners.size()];
     new_owners_.owners.push_back(&out);
     out.made = holdings_->made_count_ + new_owners_.owners.size();
     if (!next.makes()) {
@@ -339,6 +368,8 @@ void change::commit_locked() noexcept {
   holdings_->current_ = after_;
   holdings_->leases()->settle();
   for (auto* const owner : log_) owner->clear();
+  count_gone(log_);
+  count_gone(replaced_owners_.owners);
   if (behind_) {
     for (auto* const owner : owners_behind_) {
       behind_->take(std::move(*std::get_if<pinned_buffer>(&owner->what)));
@@ -369,6 +400,7 @@ std::vector<binding> change::roll_back_locked() noexcept {
   for (auto* const owner : new_owners_.owners) {
     if (owner->done()) owner->clear();  // releases memory that was to be registered
   }
+  count_gone(new_owners_.owners);
   retire_rest(std::move(new_owners_));
   return std::exchange(bound_, {});
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -151,7 +152,9 @@ class change {
   void choose_what_is_freed_behind();
   void choose_spares();
   void keep_spares() noexcept;
-  void place_new_objects();
+  void place_new_objects(std::size_t owners);
+  void take_segment(std::size_t owners);
+  void count_gone(std::span<held* const> some) noexcept;
   void make(const row& next);
   void alter(const row& next);
   template <class Call>
@@ -163,8 +166,9 @@ class change {
   change_plan plan_;
   std::vector<binding> bound_;
   snapshot_ptr old_snapshot_;
-  segment_ptr segment_;       ///< of all objects that the rows make
-  std::vector<held*> table_;  ///< the new slots, then the extra ones
+  std::vector<segment_ptr> segments_;  ///< those of the old snapshot in which something is left
+  segment_ptr segment_;                ///< of all objects that the rows make
+  std::vector<held*> table_;           ///< the new slots, then the extra ones
   std::shared_ptr<snapshot> new_snapshot_;
   snapshot_ptr after_;  ///< without the extra slots
   retirement new_owners_;

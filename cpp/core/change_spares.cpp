@@ -38,7 +38,7 @@ void change::choose_spares() {
   if (spared_.empty()) return;
   auto& all = holdings_->spares_;
   all.owners.reserve(all.owners.size() + spared_.size());
-  all.segments.reserve(all.segments.size() + old_snapshot_->segments().size());
+  all.segments.reserve(all.segments.size() + segments_.size());
 }
 
 void change::keep_spares() noexcept {
@@ -46,9 +46,12 @@ void change::keep_spares() noexcept {
   if (plan_.frees_spares) holdings_->retired_->add_locked(std::exchange(all, {}));
   if (spared_.empty()) return;
   all.owners.insert(all.owners.end(), spared_.begin(), spared_.end());
-  for (const auto& part : old_snapshot_->segments()) {
+  for (const auto& part : segments_) {
     if (std::ranges::find(all.segments, part) == all.segments.end()) all.segments.push_back(part);
   }
+  std::erase_if(all.segments, [&](const auto& part) {
+    return std::ranges::none_of(all.owners, [&](const held* owner) { return part->has(*owner); });
+  });
   auto& gone = replaced_owners_.owners;
   std::ranges::sort(spared_);
   std::erase_if(gone, [&](held* owner) { return std::ranges::binary_search(spared_, owner); });

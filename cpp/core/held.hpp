@@ -50,8 +50,26 @@ struct held {
   void clear() noexcept { what.emplace<std::monostate>(); }
 };
 
-/// The objects that one change makes, in the order of creation; never resized, so that pointers stay valid.
-using segment = std::vector<held>;
+/// Memory for the objects that changes make, one change behind the other, in the order of creation.
+///
+/// An object never moves, and its place is not used again, because an old snapshot may still have it. Several
+/// changes share a segment, and snapshots drop the segments of which nothing is left: so thousands of small
+/// changes do not make the next one slower. The layout's mutex protects the numbers.
+struct segment {
+  explicit segment(std::size_t size) : owners(size) {}
+
+  [[nodiscard]] std::size_t room() const noexcept { return owners.size() - used; }
+  /// Whether no later snapshot has an object in it.
+  [[nodiscard]] bool nothing_left() const noexcept { return gone == used; }
+  /// Whether a change has made this object in it.
+  [[nodiscard]] bool has(const held& owner) const noexcept {
+    return used != 0 && owner.made - owners.front().made < used;  // what is older wraps around
+  }
+
+  std::vector<held> owners;  ///< never resized where a snapshot has one of them
+  std::size_t used = 0;      ///< the first ones, which changes have
+  std::size_t gone = 0;      ///< those of them that are in no later snapshot
+};
 using segment_ptr = std::shared_ptr<segment>;
 
 }  // namespace hipplan

@@ -49,6 +49,7 @@ class holdings {
   layout_state_ptr state_;
   std::shared_ptr<retired> retired_;
   snapshot_ptr current_;
+  segment_ptr open_;   ///< the latest, which has room for more objects
   retirement spares_;  ///< allocations without a name in the layout, which the next ones like them take
   std::atomic<change*> change_{nullptr};  ///< the undecided change; written under the layout's mutex
   std::uint64_t made_count_ = 0;          ///< objects made so far

@@ -378,3 +378,31 @@ def test_of_changes_begun_at_once_one_is_made(sim: Simulator) -> None:
         assert (len(made), refused) == (1, ["the layout is being changed already"])
         made[0].roll_back()
     close(holdings)
+
+
+def test_thousands_of_changes_leave_few_segments_behind(sim: Simulator) -> None:
+    """What is freed leaves nothing behind, and what stays shares segments: else each change would cost a little more
+    than the one before, and a process that changes its layout for days would lose memory."""
+    holdings = holding(sim.runtime, MAPPED)
+    for _ in range(1500):
+        assert begin(holdings, [row.stream(3)], 4, same_slots=3).commit("grown")
+        assert begin(holdings, [], 3, same_slots=3).commit("shrunk")
+        free_retired(holdings)
+        begin(holdings, [row.stream(3)], 4, same_slots=3).roll_back()
+        free_retired(holdings)
+        change = begin(holdings, [row.rights(2, ((0, "r"),), row.RW)], 3, same_slots=3)
+        assert change.commit("sealed") and begin(
+            holdings, [row.rights(2, row.RW, ((0, "r"),))], 3, same_slots=3
+        ).commit("")
+    assert snapshot_of(holdings).segment_count <= 3
+    for number in range(1500):
+        assert begin(holdings, [row.stream(3 + number)], 4 + number, same_slots=3 + number).commit("grown")
+    assert snapshot_of(holdings).segment_count <= 3 + 1500 // 256
+    old = snapshot_of(holdings)
+    for number in reversed(range(1500)):
+        assert begin(holdings, [], 3 + number, same_slots=3 + number).commit("shrunk")
+        free_retired(holdings)
+    assert snapshot_of(holdings).segment_count <= 2
+    assert 3 not in old and 1502 not in old and 2 in old  # what was freed is empty there, too
+    close(holdings)
+    assert sim.alive() == set()
