@@ -21,13 +21,11 @@ lease lease_book::take(std::string name, std::uintptr_t address, std::size_t siz
     throw lease_refused("'" + name +
                         "' belongs to a layout of the parent process: a forked child cannot use it");
   const std::lock_guard lock(mutex_);
-  const auto is_freed = [&](const bar_on& bar) { return !bar.settled && bar.overlaps(address, size_bytes); };
-  if (std::ranges::any_of(barred_, is_freed))
+  const auto has_part = [&](const bar_on& bar) { return bar.overlaps(address, size_bytes); };
+  if (std::ranges::any_of(barred_, has_part))
     throw lease_refused("'" + name + "' is closed: its memory was freed");
-  const auto was_freed = [&](const bar_on& bar) {
-    return bar.settled && age <= bar.against && bar.overlaps(address, size_bytes);
-  };
-  if (std::ranges::any_of(barred_, was_freed))
+  const auto later = std::ranges::lower_bound(freed_, age, {}, &bar_on::against);
+  if (std::any_of(later, freed_.end(), has_part))
     throw lease_refused(
         "memory of '" + name +
         "' was freed since this was taken from the layout; if it is still there, take layout['" + name +
@@ -53,14 +51,18 @@ std::vector<leased> lease_book::bar(std::uintptr_t address, std::size_t size_byt
     const bool counts = entry.by_cpu || !spares_devices;
     if (counts && entry.overlaps(address, size_bytes)) overlapping.push_back(entry);
   }
-  if (overlapping.empty() || force) barred_.push_back({address, size_bytes, age_, false});
+  if (!overlapping.empty() && !force) return overlapping;
+  // Room, so that settle() allocates nothing.
+  const auto needed = freed_.size() + barred_.size() + 1;
+  if (freed_.capacity() < needed) freed_.reserve(std::max(needed, 2 * freed_.capacity()));
+  barred_.push_back({address, size_bytes});
   return overlapping;
 }
 
 void lease_book::unbar(std::uintptr_t address, std::size_t size_bytes) {
   const std::lock_guard lock(mutex_);
   for (auto at = barred_.rbegin(); at != barred_.rend(); ++at) {
-    if (!at->settled && at->address == address && at->size_bytes == size_bytes) {
+    if (at->address == address && at->size_bytes == size_bytes) {
       barred_.erase(std::next(at).base());
       return;
     }
@@ -69,17 +71,15 @@ void lease_book::unbar(std::uintptr_t address, std::size_t size_bytes) {
 
 void lease_book::settle() noexcept {
   const std::lock_guard lock(mutex_);
-  const auto is_covered = [&](const bar_on& old) {
-    return std::ranges::any_of(barred_, [&](const auto& bar) { return !bar.settled && bar.covers(old); });
-  };
-  if (std::ranges::all_of(barred_, &bar_on::settled)) return;
+  if (barred_.empty()) return;
   // Keeps one bar for an address at which memory is made and freed again and again, not one for each time.
-  for (auto& bar : barred_) bar.replaced = bar.settled && is_covered(bar);
-  std::erase_if(barred_, [](const auto& bar) { return bar.replaced; });
-  for (auto& bar : barred_) {
-    if (!bar.settled) bar.against = age_;
-    bar.settled = true;
-  }
+  std::ranges::sort(barred_, {}, &bar_on::address);
+  std::erase_if(freed_, [&](const bar_on& old) {
+    const auto after = std::ranges::upper_bound(barred_, old.address, {}, &bar_on::address);
+    return after != barred_.begin() && std::prev(after)->covers(old);
+  });
+  for (const auto& bar : barred_) freed_.push_back({bar.address, bar.size_bytes, age_});
+  barred_.clear();
   ++age_;
 }
 

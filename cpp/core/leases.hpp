@@ -62,9 +62,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   struct bar_on {
     std::uintptr_t address;
     std::size_t size_bytes;
-    std::uint64_t against;  ///< refuses handles of this age or older
-    bool settled;
-    bool replaced = false;  ///< by a newer bar, and about to be removed
+    std::uint64_t against = 0;  ///< once it is settled: refuses handles of this age or older
 
     [[nodiscard]] bool overlaps(std::uintptr_t at, std::size_t bytes) const noexcept {
       return address < at + bytes && at < address + size_bytes;
@@ -79,7 +77,8 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   const unsigned process_;  ///< that owns the book
   mutable std::mutex mutex_;
   std::list<leased> out_;  // a list: erasing neither throws nor moves the others
-  std::vector<bar_on> barred_;
+  std::vector<bar_on> barred_;  ///< not settled; few, but for a change that frees much
+  std::vector<bar_on> freed_;   ///< settled, the oldest first
   std::uint64_t age_ = 0;
 };
 
