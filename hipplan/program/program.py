@@ -49,9 +49,9 @@ from hipplan.program.series import Series
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
 
-_ALWAYS = frozenset({"makers", "slots", "owners", "taken"})
+_ALWAYS = frozenset({"makers", "slots", "owners", "taken", "range_sizes"})
 """Facts about all steps that every change needs."""
-_FACTS = (*_ALWAYS, "range_sizes", "rights", "numbers", "bindings", "contents")
+_FACTS = (*_ALWAYS, "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
 
 
