@@ -309,7 +309,9 @@ def test_a_range_that_a_lock_places_elsewhere_is_reserved_again() -> None:
 
 def staying(change: Change) -> dict[int, int]:
     """Slot in the new program -> slot in the old one, of the objects that stay."""
-    return {new + n: old + n for new, old, many in change.kept_slots()[2] for n in range(many)}
+    same, again, others = change.kept_slots()
+    stays = {slot: slot for slot in range(same) if slot not in again}
+    return stays | {new + n: old + n for new, old, many in others for n in range(many)}
 
 
 def is_found_by_comparing_everything(old: Program, to: Program) -> bool:
