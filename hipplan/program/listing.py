@@ -284,7 +284,8 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     if now.kind == "reservation":
         before, after = (_bytes_mapped(program).get(now.name, 0) for program in (change.old, change.new))
         if before != after:
-            equal = change.part.bytes_mapped(now.name) if change.part is not None else 0
+            part = change.part
+            equal = part.bytes_mapped(now.name) if part is not None and change.old is part.old else 0
             mapped = f"{full_size(before + equal)} -> {full_size(after + equal)}"
             yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
     if now.kind in ("mapping", "region") and _rights(was, change.old) != _rights(now, change.new):
