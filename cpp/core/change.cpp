@@ -1,7 +1,6 @@
 #include "change.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <type_traits>
 
@@ -10,9 +9,6 @@ namespace {
 
 /// The most rows that are prepared in advance: about as many as run before signals are checked again.
 constexpr std::size_t most_at_once = 512;
-/// The most owners for which a segment has room, unless one change needs more. One object that stays keeps
-/// its segment, so it should not be large.
-constexpr std::size_t most_together = 512;
 
 /// Whether a roll back has to undo the row: it alters an object that stays.
 bool is_logged(const row& next) {
@@ -71,29 +67,6 @@ change::~change() {
   }
   roll_back();
   holdings_->retired_->free_all();
-}
-
-/// Chooses the segments of the new snapshot, and one with room for this many owners.
-void change::take_segment(std::size_t owners) {
-  std::ranges::copy_if(old_snapshot_->segments(), std::back_inserter(segments_),
-                       [](const auto& part) { return !part->nothing_left(); });
-  segment_ = holdings_->open_;
-  if (segment_ && segment_->room() >= owners) return;
-  const auto twice = segment_ ? std::min(2 * segment_->owners.size(), most_together) : std::size_t{0};
-  segment_ = std::make_shared<segment>(std::max(owners, twice));
-}
-
-/// Counts objects that no later snapshot has. some: of this change, or of the old snapshot.
-void change::count_gone(std::span<held* const> some) noexcept {
-  for (const auto* const owner : some) {
-    if (segment_->has(*owner)) {
-      ++segment_->gone;
-      continue;
-    }
-    const auto after = std::ranges::upper_bound(segments_, owner->made, {},
-                                                [](const auto& part) { return part->owners.front().made; });
-    ++(*std::prev(after))->gone;
-  }
 }
 
 void change::place_kept_objects() {

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from hipplan.errors import GroupInDoubt, LayoutInUse
+from hipplan.layout.gathering import gather
 from hipplan.layout.holding import Holding
 from hipplan.layout.options import DEFAULT, Options
 from hipplan.layout.transaction import run_at_free_addresses
@@ -150,7 +151,9 @@ def _run(holding: Holding, lowering: Lowering, options: Options) -> Difference:
     holding.is_filling = bool(change.contents)
     try:
         with _pools_emptied(holding, change):
-            return run_at_free_addresses(holding.native, lowering, options).change.planned
+            done = run_at_free_addresses(holding.native, lowering, options).change.planned
+        gather(holding.native)
+        return done
     except LayoutInUse as busy:
         raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
     except GroupInDoubt as doubt:

@@ -127,7 +127,7 @@ def _resized(old: Program, new: Program) -> Difference | None:
     return Difference(
         old=old,
         new=new,
-        additions=() if gone else tuple(new.steps[len(old.steps) :]),
+        additions=() if gone else new.added,
         changes=(),
         gone=gone,
         released=gone,

@@ -26,6 +26,7 @@ from hipplan.program.content_steps import ContentStep
 from hipplan.program.facts import (
     NumberKey,
     descriptors_of,
+    lone_memory,
     makers_of,
     number_key,
     numbers_of,
@@ -41,7 +42,7 @@ from hipplan.program.inventory import NamesAsleep, resources_of, without_runs
 from hipplan.program.layered import layered
 from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.memo import keep, kept
-from hipplan.program.origin import UNKNOWN, Given, Origin
+from hipplan.program.origin import Given, HasOrigin, Origin
 from hipplan.program.regions import PlacedRegion, SharedRegion, memory_of, numbers_in
 from hipplan.program.resources import Resource
 from hipplan.program.runs import Run, alike, plain, runs, without_contents
@@ -49,14 +50,14 @@ from hipplan.program.series import Series
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
 
-_ALWAYS = frozenset({"makers", "slots", "owners", "taken", "range_sizes"})
+_ALWAYS = frozenset({"makers", "slots", "owners", "taken", "range_sizes", "lone_chunks"})
 """Facts about all steps that every change needs."""
 _FACTS = (*_ALWAYS, "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Program(InNotebooks):
+class Program(HasOrigin, InNotebooks):
     """A plan made concrete for one machine. Deterministic: the same plan and machine give an equal program."""
 
     name: str
@@ -259,15 +260,23 @@ class Program(InNotebooks):
         from."""
         return range_sizes_of([step for step, _ in alike(self.steps)], {})
 
-    def grown(self, more: tuple[Step, ...], regions: Mapping[str, PlacedRegion]) -> Program:
-        """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
-        of it.
+    @cached_property
+    def lone_chunks(self) -> int:
+        """How many chunks are in no run, but for those that nobody could gather (gathering.py)."""
+        return sum(1 for name in lone_memory(self.steps) if name.partition("#")[0] in self.regions)
 
-        What is known of all steps is carried on, so that the cost does not depend on their number.
+    def grown(self, more: Sequence[Step], regions: Mapping[str, PlacedRegion], chunks: int = 0) -> Program:
+        """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
+        of it. chunks: how many of regions are added.
+
+        What is known of all steps is carried on, so that the cost does not depend on their number; but where some of
+        the new ones are a run, it is found again when it is asked for.
         """
         new = replace(self, steps=Series(self.steps).with_more(more), regions=regions)
+        keep(new, _origin=Origin(weakref.ref(self), is_resized=True, added=more))
+        if not isinstance(more, tuple):
+            return new
         made = {step.name: step for step in more if step.makes}
-        keep(new, _origin=Origin(weakref.ref(self), is_resized=True))
         new._carry_on(
             self,
             makers=lambda: layered(self.makers).with_more(made),
@@ -277,6 +286,7 @@ class Program(InNotebooks):
             range_sizes=lambda: range_sizes_of(more, self.range_sizes),
             rights=lambda: layered(self.rights).with_more({**rights_by_mapping(more)}),
             numbers=lambda: layered(self.numbers).with_more({**numbers_of(more, len(self.steps))}),
+            lone_chunks=lambda: self.lone_chunks + chunks,
         )
         return new
 
@@ -358,31 +368,12 @@ class Program(InNotebooks):
         new._carry_on(self, rights=lambda: rights)
         return new
 
-    def given_since(self, other: Program) -> tuple[tuple[Given, Given], ...] | None:
-        """(before, now) for what gives mappings other rights, in the order of the steps, if regiven() of that program
-        has made this one; else None."""
-        return self._origin.given if self._origin.before() is other else None
-
     def _carry_on(self, before: Program, **made: Callable[[], Any]) -> None:
         """Take over what is known of the program before: the facts that every change needs, and others which that one
         has. made: makes those that differ."""
         known = kept(before) | _ALWAYS
         facts = [name for name in _FACTS if name in known]
         keep(self, **{name: made[name]() if name in made else getattr(before, name) for name in facts})
-
-    def comes_from(self, other: Program) -> bool:
-        """Whether grown() or shrunk() of that program has made this one."""
-        return self._origin.is_resized and self._origin.before() is other
-
-    @property
-    def gone(self) -> tuple[Step, ...]:
-        """The steps that shrunk() left out, in their order, if it has made this program."""
-        return self._origin.gone
-
-    @cached_property
-    def _origin(self) -> Origin:
-        """What it was made from, where one of the four above has made it."""
-        return UNKNOWN
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:

@@ -24,7 +24,7 @@ from hipplan.language.model import Attached, Tensor
 from hipplan.language.objects import Objects, ResolvedRegion
 from hipplan.plain import shown_number
 from hipplan.program.chunks import Chunks, chunks_in, parts_for, with_chunk
-from hipplan.program.memo import keep, kept
+from hipplan.program.memo import keep
 from hipplan.program.on_demand import Repeated, are_many, shortest, turned
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.program.series import Series, counted, segments
@@ -246,29 +246,6 @@ def numbers_in(name: str) -> Numbers | None:
     return Numbers(of, memory is not None, int(first), None if last is None else int(last))
 
 
-def resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | None = None) -> PlacedRegion:
-    """The same region with this many chunks; tensors stay where they are, open ones follow. elsewhere: new chunks that
-    are not on the device whose turn it is, by number."""
-    there, elsewhere = len(region.chunks), elsewhere or {}
-    placed = ((number, *region.chunk_at(number)) for number in range(there, count))
-    more = tuple((elsewhere.get(number, device), size) for number, device, size in placed)
-    chunks = Series(region.chunks).with_more(more) if more else Series(region.chunks).first(count)
-    mapped = region.mapped + sum(size for _, size in more) - sum(size for _, size in region.chunks[count:])
-    specs = region.region.spec.tensors
-    tensors = []
-    for tensor in region.tensors:
-        if tensor.open:
-            spec = specs[tensor.name[len(region.region.name) + 1 :]]
-            shape, size = _fitted(spec, spec.bytes_least, tensor.offset, mapped)
-            tensor = replace(tensor, shape=shape, size=size)
-        tensors.append(tensor)
-    made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
-    keep(made, mapped=mapped)
-    if not elsewhere and "devices" in kept(region) and (more or len(region.devices) == len(region.region.devices)):
-        keep(made, devices=region.devices)
-    return made
-
-
 def moved(region: PlacedRegion, places: Iterable[tuple[range, Sequence[str]]]) -> PlacedRegion:
     """The same region with chunks on other devices. places: (numbers of chunks, the devices that they have in turn)."""
     chunks = Series(region.chunks)
@@ -355,7 +332,7 @@ def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, fi
         pinned = tensor.device if tensor.device in ends else None
         limit = ends[pinned] if pinned else placed.mapped
         start = round_up(cursors[pinned] if pinned else cursor, step)
-        shape, size = _fitted(tensor, least, start, limit)
+        shape, size = fitted_shape(tensor, least, start, limit)
         cursor = start + size
         if pinned:
             cursors[pinned] = cursor
@@ -369,7 +346,7 @@ def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, fi
     return out
 
 
-def _fitted(tensor: Tensor, row: int, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
+def fitted_shape(tensor: Tensor, row: int, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
     """(shape, bytes) of a tensor; a dimension of -1 gets as many rows as fit before the limit."""
     if -1 not in tensor.shape:
         return tuple(tensor.shape), row

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
 from hipplan.kinds.allocation.live import CreateAllocation
-from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
+from hipplan.kinds.mapping.live import Map, Rights, SetAccess, rights_of
 from hipplan.kinds.reservation.live import Reserve
 from hipplan.language.base import FILL
 from hipplan.language.budget import LIMITS
 from hipplan.language.host import is_host, node_of
 from hipplan.program import patterns, steps
+from hipplan.program.chunk_runs import MappingRun, MemoryRun
+from hipplan.program.chunks import Chunks
+from hipplan.program.memo import keep, kept
+from hipplan.program.on_demand import Repeated, are_many
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, refuse, refuse_asleep
-from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
+from hipplan.program.regions import PlacedRegion, fitted_shape, mapping_of, memory_of
+from hipplan.program.runs import Run
+from hipplan.program.series import Series, counted
 from hipplan.units import SizeError, format_size, full_size, parse_size
 
 Size = int | str
@@ -39,14 +45,14 @@ def grown(
 
     Raises ApplyError (HP420): no room.
     """
-    left, given = {**(free or {})}, [*names]
+    left, given = None if free is None else {**free}, [*names]
     # Those that cannot go on on the host come first.
     in_turn = sorted(given, key=lambda name: program.regions[name].region.spec.overflow is not None)
     made = {name: _longer(program, name, by, to, left) for name in in_turn}
     return _with_chunks(program, [made[name] for name in given])
 
 
-def _longer(program: Program, name: str, by: Size | None, to: Size | None, free: dict[str, int]) -> PlacedRegion:
+def _longer(program: Program, name: str, by: Size | None, to: Size | None, free: dict[str, int] | None) -> PlacedRegion:
     """A region with more chunks. free: as of grown(); what they take is subtracted. Raises as grown()."""
     region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=1)
@@ -71,12 +77,14 @@ def _longer(program: Program, name: str, by: Size | None, to: Size | None, free:
             why=f"each chunk of {full_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
             hint="write a larger chunk: into the plan, then apply it again",
         )
-    return resized(region, count, _overflowing(region, count, free))
+    return _resized(region, count, _overflowing(region, count, free))
 
 
-def _overflowing(region: PlacedRegion, count: int, free: dict[str, int]) -> dict[int, str]:
+def _overflowing(region: PlacedRegion, count: int, free: dict[str, int] | None) -> dict[int, str]:
     """The new chunks that their devices have no room for -> host. free: as of _longer()."""
     out: dict[int, str] = {}
+    if free is None:
+        return out
     for number in range(len(region.chunks), count):
         device, size = region.chunk_at(number)
         free[device] = free.get(device, 0) - size
@@ -104,7 +112,7 @@ def _shorter(program: Program, name: str, by: Size | None, to: Size | None) -> P
     while count > 0 and mapped - region.chunks[count - 1][1] >= wanted:
         count -= 1
         mapped -= region.chunks[count][1]
-    made = resized(region, count)
+    made = _resized(region, count)
     cut = next((tensor for tensor in made.tensors if tensor.size == 0 or tensor.offset + tensor.size > mapped), None)
     if cut is not None or count == 0:
         what = f"'{cut.name}' is in the removed part" if cut is not None else "nothing of it would remain"
@@ -180,7 +188,10 @@ def _with_chunks(program: Program, made: Iterable[PlacedRegion]) -> Program:
         return program
     regions = {**program.regions, **{now.region.name: now for _, now in pairs}}
     if len(pairs[0][1].chunks) > len(pairs[0][0].chunks):
-        return program.grown(tuple(chain.from_iterable(_more(program, was, now) for was, now in pairs)), regions)
+        parts = [*chain.from_iterable(_NewChunks(program, was, now).parts() for was, now in pairs)]
+        added = sum(len(now.chunks) - len(was.chunks) for was, now in pairs)
+        in_runs = any(isinstance(part, Run) for part in parts)
+        return program.grown(Series.joined(parts) if in_runs else tuple(chain.from_iterable(parts)), regions, added)
     fewer = {now.region.name: range(len(now.chunks), len(was.chunks)) for was, now in pairs}
     gone = tuple(chain.from_iterable(_steps_of(program, name, chunks) for name, chunks in fewer.items()))
     sealed = program.sealed
@@ -199,22 +210,91 @@ def _steps_of(program: Program, region: str, chunks: Iterable[int]) -> Iterator[
             yield given
 
 
-def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:
-    """The steps of each new chunk, like those of the first one, but with the rights for its own device's memory."""
-    name = made.region.name
-    create, place = _first(program, was)
-    first = len(was.chunks)
-    devices = {device for device, _ in made.chunks[first:]}
-    rights = {device: rights_of(made.region.access_to(device), program.devices) for device in devices}
-    at = was.mapped
-    for number in range(first, len(made.chunks)):
-        device, size = made.chunks[number]
-        memory, mapping = memory_of(name, number), mapping_of(name, number)
-        yield replace(create, name=memory, size=size, asked=size, **_where(program, device))
-        yield replace(place, name=mapping, allocation=memory, offset=at, size=size, asked=size)
-        if given := rights[device]:
-            yield SetAccess(name=mapping, rights=given, origin=place.origin)
-        at += size
+def _resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | None = None) -> PlacedRegion:
+    """The same region with this many chunks; tensors stay where they are, open ones follow. elsewhere: new chunks that
+    are not on the device whose turn it is, by number."""
+    there, elsewhere = len(region.chunks), elsewhere or {}
+    chunks = Series(region.chunks)
+    if count > there:
+        more = _more_chunks(region, count, elsewhere)
+        chunks = chunks.with_more(more)
+        mapped = region.mapped + sum(many * size for (_, size), many in counted(more))
+    else:
+        mapped = region.mapped - sum(size for _, size in region.chunks[count:])
+        chunks = chunks.first(count)
+    specs = region.region.spec.tensors
+    tensors = []
+    for tensor in region.tensors:
+        if tensor.open:
+            spec = specs[tensor.name[len(region.region.name) + 1 :]]
+            shape, size = fitted_shape(spec, spec.bytes_least, tensor.offset, mapped)
+            tensor = replace(tensor, shape=shape, size=size)
+        tensors.append(tensor)
+    made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
+    keep(made, mapped=mapped)
+    if (
+        not elsewhere
+        and "devices" in kept(region)
+        and (count > there or len(region.devices) == len(region.region.devices))
+    ):
+        keep(made, devices=region.devices)
+    return made
+
+
+def _more_chunks(region: PlacedRegion, count: int, elsewhere: Mapping[int, str]) -> Chunks:
+    """The chunks that a region gets until it has so many. elsewhere: as of _resized()."""
+    there = len(region.chunks)
+    if elsewhere or not are_many(count - there):
+        placed = ((number, *region.chunk_at(number)) for number in range(there, count))
+        return [(elsewhere.get(number, device), size) for number, device, size in placed]
+    every = len(region.region.devices)
+    return Repeated([region.chunk_at(there + number) for number in range(every)], count - there)
+
+
+class _NewChunks:
+    """The steps of chunks that a region gets: like those of its first one, but with the rights for their own device's
+    memory."""
+
+    def __init__(self, program: Program, was: PlacedRegion, made: PlacedRegion) -> None:
+        self._program, self._was, self._made = program, was, made
+        self._name = made.region.name
+        self._create, self._place = _first(program, was)
+
+    def parts(self) -> Iterator[Sequence[steps.Step]]:
+        """The steps in parts; those of many alike chunks are runs."""
+        chunks, first, at = self._made.chunks, len(self._was.chunks), self._was.mapped
+        if not are_many(len(chunks) - first):
+            yield tuple(self._one_by_one(chunks[first:], first, at))
+            return
+        for part in Series(chunks).parts_between(first, len(chunks)):
+            rights = [self._rights(device) for device, _ in part.cycle] if isinstance(part, Repeated) else []
+            if isinstance(part, Repeated) and all(rights) == any(rights):
+                kinds = [self._memory(number, *kind) for number, kind in enumerate(part.cycle, first)]
+                memory = MemoryRun(self._name, range(first, first + len(part)), kinds)
+                yield from (memory, MappingRun(memory, at, self._place.origin, rights))
+            else:
+                yield tuple(self._one_by_one(part, first, at))
+            first += len(part)
+            at += sum(many * size for (_, size), many in counted(part))
+
+    def _one_by_one(self, chunks: Chunks, first: int, at: int) -> Iterator[steps.Step]:
+        """All memory comes first, as in a run. first: the number of the first chunk. at: its offset in bytes."""
+        given = {device: self._rights(device) for device in {device for device, _ in chunks}}
+        memory = [self._memory(number, *chunk) for number, chunk in enumerate(chunks, first)]
+        yield from memory
+        for number, (create, (device, size)) in enumerate(zip(memory, chunks, strict=True), first):
+            name = mapping_of(self._name, number)
+            yield replace(self._place, name=name, allocation=create.name, offset=at, size=size, asked=size)
+            if rights := given[device]:
+                yield SetAccess(name=name, rights=rights, origin=self._place.origin)
+            at += size
+
+    def _memory(self, number: int, device: str, size: int) -> CreateAllocation:
+        where = _where(self._program, device)
+        return replace(self._create, name=memory_of(self._name, number), size=size, asked=size, **where)
+
+    def _rights(self, device: str) -> Rights:
+        return rights_of(self._made.region.access_to(device), self._program.devices)
 
 
 def _where(program: Program, device: str) -> dict[str, Any]:

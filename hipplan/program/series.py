@@ -116,7 +116,9 @@ class Series(Sequence[Item]):
         """The same items, and others behind them."""
         if not more:
             return self
-        parts = [*self._parts, *Series(tuple(more))._parts]
+        if not isinstance(more, _WRITTEN_OUT):
+            return Series.joined((self, more))
+        parts = [*self._parts, (tuple(more), len(more))]
         while len(parts) > 1 and parts[-2][1] <= 2 * parts[-1][1] and not isinstance(parts[-2][0], OnDemand):
             (last, counted), (first, before) = parts.pop(), parts.pop()
             parts.append(((*first[:before], *last[:counted]), before + counted))

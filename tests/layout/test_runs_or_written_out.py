@@ -46,7 +46,7 @@ def region(draw: Draw, release: str) -> Plan:
     count = draw.choice((32, 33, 40, 67))
     both = draw.choice((["gpu.0", "gpu.1"], ["gpu.1", "gpu.0"]))
     size = {"size": count * CHUNK}
-    room = {"reserve": (count + 20) * CHUNK}
+    room = {"reserve": (count + 90) * CHUNK}
     some: Plan = draw.choice(
         (
             {"device": draw.choice(both), **size, **room},
@@ -120,6 +120,7 @@ def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tup
     checksum = draw.choice((None, True, False))
     acts: list[tuple[int, str, Act]] = [
         (2, "grow", lambda layout: layout.grow(name, by=size)),
+        (1, "grow one by one", lambda layout: [layout.grow(name, by=CHUNK) for _ in range(2 + size // CHUNK)]),
         (2, "shrink", lambda layout: layout.shrink(name, by=size)),
         (1, "remap", lambda layout: layout.remap(name, device=device, keep_bytes=keeps)),
         (2, "remap a part", lambda layout: layout.remap(name, part=part, device=device, keep_bytes=keeps)),
@@ -218,9 +219,11 @@ class Player:
 
     def look_at(self, layout: hipplan.Layout) -> None:
         program = layout.program
-        self.lines += [f"{c.name}: {c.what}: {c.desired} {c.current}" for c in layout.verify()]
-        self.lines += [*map(str, program.resources), *map(str, program.steps)]
-        self.lines += [str(sorted(fact.items())) for fact in (program.slots, program.owners, program.taken)]
+        # Sorted: where chunks are gathered, their order changes.
+        self.lines += sorted(f"{c.name}: {c.what}: {c.desired} {c.current}" for c in layout.verify())
+        self.lines += [*sorted(map(str, program.resources)), *sorted(map(str, program.steps))]
+        self.lines += [str(sorted(fact.items())) for fact in (program.owners, program.taken)]
+        self.lines += [*sorted(program.slots), str(sorted(program.slots.values()))]
         self.lines.append(str((program.descriptors, program.range_sizes)))
         assert {name: resource_of(program, name) for name in program.by_name} == program.by_name
         assert object_count(program) == len(program.by_name)

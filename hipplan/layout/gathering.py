@@ -1,0 +1,31 @@
+"""Gathers chunks of a live layout that growing added one by one, without a driver call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from hipplan import _core
+from hipplan.layout.state import State
+from hipplan.program.gathering import gathered, is_due
+from hipplan.program.memo import keep
+
+
+def gather(holdings: _core.Holdings) -> None:
+    """After a growth, makes a state with the same objects, more of them in runs, if that is due."""
+    state: State = holdings.state
+    if not (state.program.added and is_due(state.program)):
+        return
+    if state.lowered is state.program and not holdings.retired.freeable:
+        with suppress(MemoryError):  # the layout needs it only to be faster
+            _gather(holdings, state)
+
+
+def _gather(holdings: _core.Holdings, state: State) -> None:
+    made = gathered(state.program)
+    if made is None:
+        keep(state.program, lone_chunks=0)
+        return
+    program = made.program
+    change = _core.Change(holdings, _core.Rows([]), len(program.slots), kept=made.moved)
+    change.commit(replace(state, program=program, lowered=program, snapshot=_core.Snapshot(change)))
