@@ -56,11 +56,16 @@ struct reader {
 readings read_back(const snapshot& of, const row_table& rows, const std::vector<device_id>& devices) {
   reader all{of, devices};
   for (const auto& next : rows.rows) {
-    std::visit(
-        [&](const auto& what) {
-          if constexpr (requires { all.read(next.slot, what); }) all.read(next.slot, what);
-        },
-        next.what);
+    try {
+      std::visit(
+          [&](const auto& what) {
+            if constexpr (requires { all.read(next.slot, what); }) all.read(next.slot, what);
+          },
+          next.what);
+    } catch (const hip::hip_error& error) {  // which knows an address, or a handle
+      throw hip::hip_error(error.code(), error.call(), "'" + next.name.text() + "', " + error.subject(),
+                           error.arguments());
+    }
     ++all.row;
   }
   return std::move(all.out);

@@ -50,12 +50,13 @@ def reasons_of(
 def refused(error: _core.HipError, step: Step | None, number: str, hint: str, notes: tuple[str, ...]) -> Diagnostic:
     """HP401: a driver call failed. step: the one under way, or None while reading back; number: the step's, as text."""
     if step is None:
-        summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
+        summary, origin, where = f"reading back failed for {error.subject}", None, "step: read back"
     else:
         summary, origin = f"{error.call} failed for '{step.name}'", step.origin
         where = f"step: {number}, {step.call} {step.name}: {step.describe()}"
     driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
-    return Diagnostic("HP401", summary, origin, why=error.subject, hint=hint, notes=(driver, where, *notes))
+    why = "" if step is None else error.subject
+    return Diagnostic("HP401", summary, origin, why=why, hint=hint, notes=(driver, where, *notes))
 
 
 def unusable_memory(step: Step, error: OSError | ValueError, notes: tuple[str, ...]) -> Diagnostic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple, overload
@@ -116,10 +117,27 @@ def verify(state: State, wanted: ToRead | None = None) -> Checks:
     elif rows is None:
         rows = _core.Rows(rows_of(without_contents(some_steps), state.lowered.slots, state.lowered.owners))
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
-    by_step = {number: tuple(step.checks(state)) for number, step in read_alone(some_steps)}
+    by_step = {number: _checks_of(step, state) for number, step in read_alone(some_steps)}
     if program.reads_advice:
         by_step[len(some_steps)] = tuple(_range_checks([step for _, step in single_steps(some_steps)], state))
     return Checks(some_steps, program.devices, readings, by_step)
+
+
+@contextmanager
+def _naming(step: Step) -> Iterator[None]:
+    """Names the object of a step in a HipError: the driver knows only an address."""
+    try:
+        yield
+    except _core.HipError as error:
+        subject = error.subject
+        error.subject = f"'{step.name}', {subject}"
+        error.args = (str(error).replace(subject, error.subject),)
+        raise
+
+
+def _checks_of(step: Step, state: State) -> tuple[Check, ...]:
+    with _naming(step):
+        return tuple(step.checks(state))
 
 
 def _range_checks(single: Sequence[Step], state: State) -> Iterator[Check]:
@@ -130,7 +148,9 @@ def _range_checks(single: Sequence[Step], state: State) -> Iterator[Check]:
             about.setdefault(step.name, []).append(step)
     for step in single:
         if step.makes and step.name in about:
-            yield from step.range_checks(about[step.name], state)
+            with _naming(step):
+                checks = tuple(step.range_checks(about[step.name], state))
+            yield from checks
 
 
 _rows: Memo[Program, _core.Rows] = Memo()
