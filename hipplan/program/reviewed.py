@@ -105,6 +105,7 @@ def read(path: Path) -> Reviewed:
         )
         if data:
             raise ValueError(f"there is no key {min(data)}")
+        listing.lines(difference(old, old.nothing))  # raises for objects, devices and rights that do not fit together
     except OSError as error:
         raise PlanError(Diagnostic("HP001", f"cannot read {path}: {error.strerror}")) from None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

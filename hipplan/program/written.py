@@ -25,7 +25,7 @@ from hipplan.program.facts import makers_of, owners_by_name
 from hipplan.program.families import in_families, one_by_one
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion
-from hipplan.program.runs import Run, plain
+from hipplan.program.runs import Run, alike, plain
 from hipplan.program.series import Parts, Series, segments
 
 VERSION = 2
@@ -37,6 +37,7 @@ _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that are steps."""
 _IN_FAMILIES = ("sealed", "unwritten")
 """Fields about mappings, of which neighbours are written as one since version 2."""
+_RIGHTS = frozenset(("none", "r", "rw"))
 _WRITTEN_AS: Mapping[int, Mapping[str, str]] = {_WRITTEN_OUT: {"reads_advice": "ranges_told"}, VERSION: {}}
 """Version -> fields with another name in it."""
 _STEPS = {kind.__name__: kind for kind in STEPS} | {
@@ -172,8 +173,12 @@ def _read_regions(kind: Any, data: dict[str, Any], runs: written_runs.Reader) ->
 
 
 def _require_objects(awake: Sequence[steps.Step], asleep: Sequence[steps.Step]) -> None:
-    """Raises KeyError: a step names an object that does not exist; ValueError: runs do not fit together."""
+    """Raises KeyError: a step names an object that does not exist; ValueError: runs do not fit together, or a right is
+    none."""
     all_steps = Series.joined((awake, asleep))
+    for step, _ in alike(all_steps):
+        if isinstance(step, SetAccess) and (unknown := {right for _, right in step.rights} - _RIGHTS):
+            raise ValueError(f"'{min(unknown)}' is no right")
     owners = owners_by_name(all_steps)
     single = [*plain(all_steps)]
     named = {(step.makes, step.name) for step in single if step.makes}

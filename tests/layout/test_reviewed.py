@@ -118,6 +118,10 @@ def test_the_same_change_is_the_same_file(preview: Preview, tmp_path: Path) -> N
     assert json.loads(first.read_text())["plan"] == "new.yaml"
 
 
+def rights_in(data: dict[str, Any]) -> Any:
+    return next(step["rights"] for step in data["from"]["steps"] if step.get("step") == "SetAccess")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -126,8 +130,11 @@ def test_the_same_change_is_the_same_file(preview: Preview, tmp_path: Path) -> N
         (lambda data: data.update(lose=[3]), "a text is missing"),
         (lambda data: data.update({"from": {}}), ""),
         (lambda data: data.update(more=1), "there is no key more"),
+        (lambda data: data["from"]["devices"].clear(), "it lacks"),
+        (lambda data: data["from"]["regions"]["cache"].update(chunks=[[1, 2097152]]), ""),
+        (lambda data: rights_in(data)[0].__setitem__(1, "x"), "'x' is no right"),
     ],
-    ids=["missing", "version", "type", "program", "more"],
+    ids=["missing", "version", "type", "program", "more", "devices", "chunks", "rights"],
 )
 def test_a_file_that_is_no_change_is_refused(
     change: Callable[[dict[str, Any]], Any], why: str, preview: Preview, layout: Layout
