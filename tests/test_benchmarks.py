@@ -23,6 +23,7 @@ SMALL = {
     "host_tier": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
     "growth": ("--runtime", "sim", "--rounds", "1", "--chunks", "2,8"),
     "llama": ("--runtime", "sim", "--rounds", "1"),
+    "long_lived": ("--runtime", "sim", "--rounds", "1", "--changes", "8", "--chunks", "4"),
     "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
     "ranks": ("--runtime", "sim", "--rounds", "1", "--ranks", "2"),
     "tensors": ("--rounds", "1", "--counts", "100", "200"),
