@@ -1,4 +1,4 @@
-"""Gathers chunks of a live layout that growing added one by one, without a driver call."""
+"""Gathers the chunks of a live layout that growing added into runs, without a driver call."""
 
 from __future__ import annotations
 
@@ -22,10 +22,17 @@ def gather(holdings: _core.Holdings) -> None:
 
 
 def _gather(holdings: _core.Holdings, state: State) -> None:
+    """Raises RuntimeError, with the layout as it was: an object would not stay."""
     made = gathered(state.program)
     if made is None:
-        keep(state.program, lone_chunks=0)
+        keep(state.program, loose_chunks=0)
         return
     program = made.program
     change = _core.Change(holdings, _core.Rows([]), len(program.slots), kept=made.moved)
-    change.commit(replace(state, program=program, lowered=program, snapshot=_core.Snapshot(change)))
+    try:
+        if sum(many for *_, many in made.moved) != len(state.program.slots):
+            raise RuntimeError("gathering chunks would free some")
+        change.commit(replace(state, program=program, lowered=program, snapshot=_core.Snapshot(change)))
+    except BaseException:
+        change.roll_back()  # whoever keeps the exception would keep the change undecided
+        raise

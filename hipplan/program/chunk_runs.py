@@ -14,7 +14,7 @@ from hipplan.program.mapped_runs import MappedRun
 from hipplan.program.numbered import OF_MEMORY
 from hipplan.program.on_demand import turned
 from hipplan.program.regions import memory_of
-from hipplan.program.runs import Run, runs
+from hipplan.program.runs import Run, runs, written_out
 from hipplan.program.series import segments
 from hipplan.program.steps import Step, named
 
@@ -140,3 +140,14 @@ def with_runs_of(regions: Container[str], some_steps: Sequence[Step]) -> list[St
 def chunk_runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, ChunkRun]]:
     """(number of its first step, run) for each run of chunks."""
     return ((number, run) for number, run in runs(some_steps) if isinstance(run, ChunkRun))
+
+
+def loose_chunks(some_steps: Sequence[Step], regions: Container[str]) -> int:
+    """How many chunks are in no run. A run counts as a few where it is not the only one of its region."""
+    single = (step.name for _, part in written_out(some_steps) for step in part if type(step) is CreateAllocation)
+    in_runs = [run.region for _, run in chunk_runs(some_steps) if isinstance(run, MemoryRun)]
+    more = len(in_runs) - len({*in_runs})
+    return sum(1 for name in single if name.partition("#")[0] in regions) + _FEW * more
+
+
+_FEW = 4

@@ -144,11 +144,6 @@ def range_sizes_of(some_steps: Iterable[Step], known: Mapping[str, int]) -> Mapp
     return {**known, **sizes} if sizes else known
 
 
-def lone_memory(steps: Steps) -> Iterator[str]:
-    """The names of the allocations that are in no run."""
-    return (step.name for step in _written_out(steps) if type(step) is CreateAllocation)
-
-
 def descriptors_of(some_steps: Iterable[tuple[Step, int]]) -> int:
     """Upper bound of the file descriptors that steps take. some_steps: (step, how many like it)."""
     return sum([many * step.descriptors for step, many in some_steps if step.makes == "allocation"])

@@ -1,15 +1,16 @@
-"""Gathers chunks that growing added one by one into runs, as a plan would have them: then what is beside them costs
-nothing. Pure."""
+"""Gathers the chunks that growing added into runs, as a plan would have them: then what is beside them costs nothing.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple, cast
 
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
-from hipplan.program.chunk_runs import MappingRun, MemoryRun
+from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
 from hipplan.program.memo import keep
 from hipplan.program.on_demand import Repeated, are_many
 from hipplan.program.program import Program
@@ -20,8 +21,10 @@ from hipplan.program.steps import Step, named
 
 Moved = list[tuple[int, int, int]]
 """(slot, slot before, how many) of consecutive objects."""
+_Pieces = Mapping[int, Sequence[tuple[int, int]]]
+"""The id of a new run -> (number of the first, how many) of its objects whose slots were consecutive."""
 
-_SHARE = 4
+_SHARE, _STEPS_OF_CHUNK = 4, 3
 """To gather some, all steps in no run are looked at: so at least one in so many of them is of a chunk."""
 
 
@@ -33,52 +36,100 @@ class Gathered(NamedTuple):
     """Where all of them are in the snapshots of its layouts."""
 
 
+def pays(program: Program, chunks: int) -> bool:
+    """Whether so many chunks are worth a look at all steps that are in no run."""
+    return _SHARE * _STEPS_OF_CHUNK * chunks >= sum(len(part) for _, part in written_out(program.steps))
+
+
 def is_due(program: Program) -> bool:
-    """Whether enough chunks are in no run."""
-    lone = program.lone_chunks
-    if not are_many(lone // 2):  # some may be of other regions
-        return False
-    return _SHARE * 2 * lone >= sum(len(part) for _, part in written_out(program.steps))
+    """Whether enough chunks are in no run, or in one beside another: for two runs, as some are of other regions."""
+    return are_many(program.loose_chunks // 2) and pays(program, program.loose_chunks)
 
 
 def gathered(program: Program) -> Gathered | None:
-    """The program with runs for alike chunks that are in none; None if there are too few."""
-    runs = [pair for region, numbers in _alone(program).items() for pair in _pairs(program, region, numbers)]
-    if not runs:
+    """The program with one run for alike chunks that are in none or in several; None if there are too few."""
+    there = [*segments(program.steps)]
+    joined = [joint for region in _regions_of(program, there).values() for joint in region if joint.is_new]
+    if not joined:
         return None
-    steps, pieces = _with_runs(program.steps, runs)
+    steps = _with(there, joined)
     regions = {**program.regions}
-    for memory, _ in runs:
-        regions[memory.region] = _with_run(regions[memory.region], memory)
+    for joint in joined:
+        regions[joint.memory.region] = _with_run(regions[joint.memory.region], joint.memory)
     made = replace(program, steps=steps, regions=regions)
+    pieces = {id(run): joint.pieces for joint in joined for run in (joint.memory, joint.mapping)}
     return Gathered(made, _moved(program.slots, steps, pieces))
 
 
-_Pair = tuple[MemoryRun, MappingRun]
+class _Joint(NamedTuple):
+    """Chunks that are alike, as one run of memory and one of mappings."""
+
+    memory: MemoryRun
+    mapping: MappingRun
+    parts: list[tuple[str, str]]
+    """The names of what was there: of a chunk's memory and its mapping, or of the first of a run."""
+    pieces: list[tuple[int, int]]
+    """(number of the first, how many) of the objects whose slots were consecutive."""
+    is_new: bool
+
+    def with_more(self, other: _Joint) -> _Joint | None:
+        """Both as one, if the other goes on as this does."""
+        memory, mapping = self.memory.continued_by(other.memory), self.mapping.continued_by(other.mapping)
+        if memory is None or mapping is None:
+            return None
+        return _Joint(memory, mapping, self.parts + other.parts, self.pieces + other.pieces, True)
+
+
+def _regions_of(program: Program, there: Sequence[Sequence[Step]]) -> dict[str, list[_Joint]]:
+    """Region -> the runs of its chunks, each as long as it can be. there: all steps, by segments."""
+    joints: dict[str, list[_Joint]] = {}
+    memory = {(run.region, run.chunks): run for run in there if isinstance(run, MemoryRun)}
+    for run in there:
+        if isinstance(run, MappingRun) and (of := memory.get((run.region, run.chunks))) is not None:
+            first = run.chunks.start
+            names = [(of.name_of(first), run.name_of(first))]
+            joints.setdefault(run.region, []).append(_Joint(of, run, names, [(first, len(run.chunks))], False))
+    for region, numbers in _alone(program).items():
+        joints.setdefault(region, []).extend(_alike(program, region, numbers))
+    return {region: _joined(some) for region, some in joints.items()}
+
+
+def _joined(joints: list[_Joint]) -> list[_Joint]:
+    joined: list[_Joint] = []
+    for joint in sorted(joints, key=lambda joint: joint.memory.chunks.start):
+        both = joined[-1].with_more(joint) if joined else None
+        if both is not None:
+            joined[-1] = both
+        else:
+            joined.append(joint)
+    return joined
 
 
 def _alone(program: Program) -> dict[str, list[int]]:
-    """Region -> the numbers of its chunks that are in no run."""
-    alone: dict[str, list[int]] = {}
+    """Region -> the numbers of its chunks of which neither the memory nor the mapping is in a run."""
+    memory: dict[str, list[int]] = {}
+    mapped: set[str] = set()
     for _, part in written_out(program.steps):
         for step in part:
-            if type(step) is CreateAllocation and step.name.partition("#")[0] in program.regions:
+            if type(step) is Map and step.reservation in program.regions:
+                mapped.add(step.name)
+            elif type(step) is CreateAllocation and step.name.partition("#")[0] in program.regions:
                 numbers = numbers_in(step.name)
                 if numbers is not None:
-                    alone.setdefault(numbers.of, []).append(numbers.first)
-    return alone
+                    memory.setdefault(numbers.of, []).append(numbers.first)
+    return {region: [n for n in some if mapping_of(region, n) in mapped] for region, some in memory.items()}
 
 
-def _pairs(program: Program, region: str, numbers: list[int]) -> Iterator[_Pair]:
-    """The runs of chunks that are alike, and in order. numbers: of chunks in no run."""
+def _alike(program: Program, region: str, numbers: list[int]) -> Iterator[_Joint]:
+    """The chunks that are alike, and in order. numbers: of chunks in no run."""
     chunks = [_Chunk.of(program, region, number) for number in sorted(numbers)]
     every = len(program.regions[region].region.devices)
     first = 0
     for number in range(1, len(chunks) + 1):
         if number < len(chunks) and _goes_on(chunks, first, number, every):
             continue
-        if are_many(number - first) and (pair := _pair(region, chunks[first:number], every)) is not None:
-            yield pair
+        if are_many(number - first) and (joint := _joint(region, chunks[first:number], every)) is not None:
+            yield joint
         first = number
 
 
@@ -100,62 +151,47 @@ class _Chunk(NamedTuple):
 def _goes_on(chunks: Sequence[_Chunk], first: int, number: int, every: int) -> bool:
     """Whether a chunk goes on as the ones from `first` on do. every: how many of them repeat."""
     here, last = chunks[number], chunks[number - 1]
-    end, place = last.mapping.offset + last.mapping.size, here.mapping
-    if (here.number, place.offset) != (last.number + 1, end):
+    behind = last.number + 1, last.mapping.offset + last.mapping.size
+    if (here.number, here.mapping.offset) != behind or here.memory.size != last.memory.size:
         return False
-    if (place.size, place.asked, place.origin) != (last.mapping.size, last.mapping.asked, last.mapping.origin):
-        return False
-    if here.memory.size != place.size or (here.access is None) != (last.access is None):
+    if (here.access is None) != (last.access is None):
         return False
     if number - first < every:
         return True
     like = chunks[number - every]
-    if here.access is not None and like.access is not None:
-        given = here.access.rights, here.access.origin, here.access.together
-        if given != (like.access.rights, like.access.origin, like.access.together):
-            return False
+    if here.access is not None and like.access is not None and here.access.rights != like.access.rights:
+        return False
     return named(like.memory)(here.memory.name) == here.memory
 
 
-def _pair(region: str, chunks: Sequence[_Chunk], every: int) -> _Pair | None:
-    """The runs of chunks that repeat; None if a step of theirs differs from those of runs."""
-    few, place = chunks[:every], chunks[0].mapping
-    memory = MemoryRun(region, range(chunks[0].number, chunks[-1].number + 1), [chunk.memory for chunk in few])
+def _joint(region: str, chunks: Sequence[_Chunk], every: int) -> _Joint | None:
+    """The runs of chunks that repeat; None if a step of theirs differs from that of a run."""
+    few, numbers = chunks[:every], range(chunks[0].number, chunks[-1].number + 1)
+    memory = MemoryRun(region, numbers, [chunk.memory for chunk in few])
     rights = [chunk.access.rights if chunk.access is not None else () for chunk in few]
-    mapped = MappingRun(memory, place.offset, place.origin, rights)
-    for chunk in few:
-        if mapped.made(chunk.number) != chunk.mapping:
+    mapping = MappingRun(memory, chunks[0].mapping.offset, chunks[0].mapping.origin, rights)
+    for chunk in chunks:
+        if mapping.made(chunk.number) != chunk.mapping:
             return None
-        if chunk.access is not None and mapped.access(chunk.number) != chunk.access:
+        if chunk.access is not None and mapping.access(chunk.number) != chunk.access:
             return None
-    return memory, mapped
+    names = [(chunk.memory.name, chunk.mapping.name) for chunk in chunks]
+    return _Joint(memory, mapping, names, [(number, 1) for number in numbers], True)
 
 
-_Pieces = Mapping[int, Sequence[tuple[int, int]]]
-"""The id of a run -> (number of the first, how many) of its objects whose slots were consecutive."""
-
-
-def _with_runs(some_steps: Sequence[Step], pairs: Iterable[_Pair]) -> tuple[Series[Step], _Pieces]:
-    """The steps with runs, each in the place of its first step, or as a part of the run that it goes on."""
-    there = [*segments(some_steps)]
+def _with(there: Sequence[Sequence[Step]], joined: Iterable[_Joint]) -> Series[Step]:
+    """The steps with these runs, each in the place of the first of what was there."""
     begin: dict[str, Run] = {}
     names: set[str] = set()
-    pieces: dict[int, list[tuple[int, int]]] = {}
-    for pair in pairs:
-        longer = [_longer(there, run) for run in pair]
-        for run, before in zip(pair, longer, strict=True):
-            single = [(number, 1) for number in run.numbers]
-            names.update(map(run.name_of, run.numbers))
-            if before is None or None in longer:
-                begin[run.name_of(run.numbers.start)] = run
-                pieces[id(run)] = single
-            else:
-                place, was, now = before
-                pieces[id(now)] = [*pieces.get(id(was), [(was.numbers.start, len(was.numbers))]), *single]
-                there[place] = now
+    for joint in joined:
+        names.update(chain.from_iterable(joint.parts))
+        begin.update(zip(joint.parts[0], (joint.memory, joint.mapping), strict=True))
     parts: Parts[Step] = Parts()
     for segment in there:
-        if isinstance(segment, (tuple, list)):
+        if isinstance(segment, ChunkRun):
+            name = segment.name_of(segment.chunks.start)
+            parts.extend(begin.get(name, ()) if name in names else segment)
+        elif isinstance(segment, (tuple, list)):
             for step in segment:
                 if type(step) not in _OF_CHUNKS or step.name not in names:
                     parts.append(step)
@@ -163,18 +199,10 @@ def _with_runs(some_steps: Sequence[Step], pairs: Iterable[_Pair]) -> tuple[Seri
                     parts.extend(begin[step.name])
         else:
             parts.extend(segment)
-    return parts.series(), pieces
+    return parts.series()
 
 
 _OF_CHUNKS = frozenset({CreateAllocation, Map, SetAccess})
-
-
-def _longer(there: Sequence[Sequence[Step]], run: Run) -> tuple[int, Run, Run] | None:
-    """(the place of a run that another one goes on, that run, both as one); None if it goes on none."""
-    for place, was in enumerate(there):
-        if isinstance(was, Run) and type(was) is type(run) and (both := was.continued_by(run)) is not None:
-            return place, was, cast(Run, both)
-    return None
 
 
 def _with_run(placed: PlacedRegion, run: MemoryRun) -> PlacedRegion:

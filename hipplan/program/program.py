@@ -21,12 +21,11 @@ from hipplan.machines.machine import Machine
 from hipplan.notebooks import InNotebooks
 from hipplan.program.access_runs import that_differ
 from hipplan.program.backups import Backup
-from hipplan.program.chunk_runs import ChunkRun
+from hipplan.program.chunk_runs import ChunkRun, loose_chunks
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.facts import (
     NumberKey,
     descriptors_of,
-    lone_memory,
     makers_of,
     number_key,
     numbers_of,
@@ -50,7 +49,7 @@ from hipplan.program.series import Series
 from hipplan.program.steps import Step
 from hipplan.program.taking import sums, taken_by
 
-_ALWAYS = frozenset({"makers", "slots", "owners", "taken", "range_sizes", "lone_chunks"})
+_ALWAYS = frozenset({"makers", "slots", "owners", "taken", "range_sizes", "loose_chunks"})
 """Facts about all steps that every change needs."""
 _FACTS = (*_ALWAYS, "rights", "numbers", "bindings", "contents")
 """All that are carried on."""
@@ -261,9 +260,10 @@ class Program(HasOrigin, InNotebooks):
         return range_sizes_of([step for step, _ in alike(self.steps)], {})
 
     @cached_property
-    def lone_chunks(self) -> int:
-        """How many chunks are in no run, but for those that nobody could gather (gathering.py)."""
-        return sum(1 for name in lone_memory(self.steps) if name.partition("#")[0] in self.regions)
+    def loose_chunks(self) -> int:
+        """About how many chunks there are to gather (gathering.py). It is found once, growing counts on, and it is 0
+        where nobody could gather them."""
+        return loose_chunks(self.steps, self.regions)
 
     def grown(self, more: Sequence[Step], regions: Mapping[str, PlacedRegion], chunks: int = 0) -> Program:
         """The program with more steps at its end, which make memory as growing does: they use no `bind`. regions: all
@@ -286,7 +286,7 @@ class Program(HasOrigin, InNotebooks):
             range_sizes=lambda: range_sizes_of(more, self.range_sizes),
             rights=lambda: layered(self.rights).with_more({**rights_by_mapping(more)}),
             numbers=lambda: layered(self.numbers).with_more({**numbers_of(more, len(self.steps))}),
-            lone_chunks=lambda: self.lone_chunks + chunks,
+            loose_chunks=lambda: self.loose_chunks + chunks,
         )
         return new
 

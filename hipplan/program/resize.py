@@ -16,8 +16,9 @@ from hipplan.language.host import is_host, node_of
 from hipplan.program import patterns, steps
 from hipplan.program.chunk_runs import MappingRun, MemoryRun
 from hipplan.program.chunks import Chunks
+from hipplan.program.gathering import pays
 from hipplan.program.memo import keep, kept
-from hipplan.program.on_demand import Repeated, are_many
+from hipplan.program.on_demand import Repeated, are_many, repeated
 from hipplan.program.program import Program
 from hipplan.program.refusals import MAPPED_ON_HOST, refuse, refuse_asleep
 from hipplan.program.regions import PlacedRegion, fitted_shape, mapping_of, memory_of
@@ -248,7 +249,7 @@ def _more_chunks(region: PlacedRegion, count: int, elsewhere: Mapping[int, str])
         placed = ((number, *region.chunk_at(number)) for number in range(there, count))
         return [(elsewhere.get(number, device), size) for number, device, size in placed]
     every = len(region.region.devices)
-    return Repeated([region.chunk_at(there + number) for number in range(every)], count - there)
+    return repeated([region.chunk_at(there + number) for number in range(every)], count - there)
 
 
 class _NewChunks:
@@ -263,19 +264,23 @@ class _NewChunks:
     def parts(self) -> Iterator[Sequence[steps.Step]]:
         """The steps in parts; those of many alike chunks are runs."""
         chunks, first, at = self._made.chunks, len(self._was.chunks), self._was.mapped
-        if not are_many(len(chunks) - first):
+        more = len(chunks) - first
+        if not (are_many(more) and pays(self._program, more)):
             yield tuple(self._one_by_one(chunks[first:], first, at))
             return
         for part in Series(chunks).parts_between(first, len(chunks)):
-            rights = [self._rights(device) for device, _ in part.cycle] if isinstance(part, Repeated) else []
-            if isinstance(part, Repeated) and all(rights) == any(rights):
-                kinds = [self._memory(number, *kind) for number, kind in enumerate(part.cycle, first)]
-                memory = MemoryRun(self._name, range(first, first + len(part)), kinds)
-                yield from (memory, MappingRun(memory, at, self._place.origin, rights))
-            else:
-                yield tuple(self._one_by_one(part, first, at))
+            yield from self._run(part, first, at) or [tuple(self._one_by_one(part, first, at))]
             first += len(part)
             at += sum(many * size for (_, size), many in counted(part))
+
+    def _run(self, chunks: Chunks, first: int, at: int) -> Sequence[Sequence[steps.Step]]:
+        """The runs of alike chunks; none if they are not, or only some have rights."""
+        rights = [self._rights(device) for device, _ in chunks.cycle] if isinstance(chunks, Repeated) else []
+        if not isinstance(chunks, Repeated) or any(rights) != all(rights):
+            return ()
+        kinds = [self._memory(number, *kind) for number, kind in enumerate(chunks.cycle, first)]
+        memory = MemoryRun(self._name, range(first, first + len(chunks)), kinds)
+        return memory, MappingRun(memory, at, self._place.origin, rights)
 
     def _one_by_one(self, chunks: Chunks, first: int, at: int) -> Iterator[steps.Step]:
         """All memory comes first, as in a run. first: the number of the first chunk. at: its offset in bytes."""

@@ -94,6 +94,73 @@ def test_many_chunks_at_once_are_a_run_from_the_start(sim: Simulator) -> None:
     assert costs[1] <= 1.1 * costs[0]
 
 
+def test_growing_by_many_again_and_again_costs_the_same(sim: Simulator) -> None:
+    """Each time they are a run, and the runs become one."""
+    with layout_of(kv={"device": "gpu.0"}) as layout:
+        costs = [instructions_of(lambda: layout.grow("kv", by=LEAST * CHUNK)) for _ in range(64)]
+        assert max(costs[32:]) <= 1.1 * max(costs[:32])
+        assert len([*runs(layout.program.steps)]) < 40
+        assert layout.drift() == []
+
+
+def test_many_chunks_beside_more_that_is_written_out_are_added_one_by_one(sim: Simulator) -> None:
+    """A run would cost a look at all of it."""
+    others = {f"r{number}": {"device": "gpu.0"} for number in range(200)}
+    with layout_of(kv={"device": "gpu.0"}, **others) as layout:
+        layout.grow("kv", by=CHUNK)
+        layout.grow("kv", by=LEAST * CHUNK)
+        assert not [*runs(layout.program.steps)]
+        assert layout.drift() == []
+
+
+def test_chunks_whose_memory_alone_is_in_no_run_stay_mapped(sim: Simulator) -> None:
+    """A remap cuts runs, and writes out fewer than 32 steps: of the memory of these chunks, but not of their mappings.
+    They were unmapped without a word."""
+    with layout_of(kv={"device": "gpu.0", "size": 40 * CHUNK}) as layout:
+        layout.remap("kv", part=(10 * CHUNK, 11 * CHUNK), device="gpu.1")
+        for _ in range(3 * LEAST):
+            layout.grow("kv", by=CHUNK)
+        assert sum(step.makes == "mapping" for step in layout.program.steps) == 40 + 3 * LEAST
+        assert layout.drift() == []
+        assert len(layout.read("kv[50]")) == CHUNK
+
+
+def test_a_gathering_that_would_free_something_is_not_made(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = gathering.gathered
+
+    def with_one_less(program: Program) -> Any:
+        made = real(program)
+        return made and made._replace(moved=[(to, was, many - 1) for to, was, many in made.moved])
+
+    monkeypatch.setattr(gathering, "gathered", with_one_less)
+    with layout_of(kv={"device": "gpu.0"}) as layout:
+        before = sim.alive()
+        with pytest.raises(RuntimeError, match="would free some"):
+            for _ in range(3 * LEAST):
+                layout.grow("kv", by=CHUNK)
+        assert before < sim.alive() and layout.drift() == []
+
+
+def test_an_interrupt_while_they_are_gathered_leaves_the_layout_free_for_the_next_change(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where somebody keeps the exception."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with layout_of(kv={"device": "gpu.0"}) as layout, monkeypatch.context() as patch:
+        patch.setattr(gathering, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            for _ in range(3 * LEAST):
+                layout.grow("kv", by=CHUNK)
+        patch.undo()
+        size = layout["kv"].size
+        layout.grow("kv", by=CHUNK)
+        assert layout["kv"].size == size + CHUNK and kept.value is not None
+        assert layout.drift() == []
+
+
 def test_regions_that_grow_in_turn_are_gathered(sim: Simulator) -> None:
     """As the caches of a model's layers do."""
     with layout_of(**{f"kv.{layer}": {"device": "gpu.0"} for layer in range(8)}) as layout:

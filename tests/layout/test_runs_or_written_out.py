@@ -33,6 +33,8 @@ NEVER = 1 << 40
 RELEASES = {"6.2": "6.2.41133", "6.4": "6.4.43484", "7.2": "7.2.53211", "7.15": "7.15.0"}
 THREADED = {"hipGetDevice", "hipSetDevice", "hipMemcpyAsync", "hipStreamSynchronize", "hipHostFree"}
 """Calls that several threads make at once in a sleep or behind a wake, in any order: they are counted."""
+READS = {"hipMemGetAllocationPropertiesFromHandle", "hipMemGetAddressRange", "hipMemGetAccess"}
+"""Calls that read back, in the order of the steps, which is another one where chunks were gathered: counted, too."""
 OWN = ("at_us", "us", "started", "process", "provenance", "program")
 """Of a record: what differs each time."""
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -120,7 +122,12 @@ def act(draw: Draw, regions: dict[str, Plan], release: str, folder: Path) -> tup
     checksum = draw.choice((None, True, False))
     acts: list[tuple[int, str, Act]] = [
         (2, "grow", lambda layout: layout.grow(name, by=size)),
-        (1, "grow one by one", lambda layout: [layout.grow(name, by=CHUNK) for _ in range(2 + size // CHUNK)]),
+        (
+            1,
+            "remap one away",
+            lambda layout: layout.remap(name, part=(first * CHUNK, (first + 1) * CHUNK), device="gpu.1"),
+        ),
+        (2, "grow one by one", lambda layout: [layout.grow(name, by=CHUNK) for _ in range(2 + 2 * size // CHUNK)]),
         (2, "shrink", lambda layout: layout.shrink(name, by=size)),
         (1, "remap", lambda layout: layout.remap(name, device=device, keep_bytes=keeps)),
         (2, "remap a part", lambda layout: layout.remap(name, part=part, device=device, keep_bytes=keeps)),
@@ -212,7 +219,7 @@ class Player:
         self.sim.runtime.arm_faults("")
         self.sim.runtime.trace_to("")
         calls = [*map(json.loads, trace.read_text().splitlines())] if trace.exists() else []
-        self.lines += [str((c["call"], c["args"], c["result"])) for c in calls if c["call"] not in THREADED]
+        self.lines += [str((c["call"], c["args"], c["result"])) for c in calls if c["call"] not in THREADED | READS]
         self.lines.append(str(sorted(Counter(call["call"] for call in calls).items())))
         self.calls[title] = len(calls)
         return made
