@@ -14,7 +14,7 @@ from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
 from hipplan.program.memo import keep
 from hipplan.program.on_demand import Repeated, are_many
 from hipplan.program.program import Program
-from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, numbers_in
+from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.runs import Run, written_out
 from hipplan.program.series import Parts, Series, segments
 from hipplan.program.steps import Step, named
@@ -106,18 +106,19 @@ def _joined(joints: list[_Joint]) -> list[_Joint]:
 
 
 def _alone(program: Program) -> dict[str, list[int]]:
-    """Region -> the numbers of its chunks of which neither the memory nor the mapping is in a run."""
-    memory: dict[str, list[int]] = {}
-    mapped: set[str] = set()
+    """Region -> the numbers of its chunks of which neither the memory nor the mapping is in a run, if they are many."""
+    memory: dict[str, list[str]] = {}
     for _, part in written_out(program.steps):
         for step in part:
-            if type(step) is Map and step.reservation in program.regions:
-                mapped.add(step.name)
-            elif type(step) is CreateAllocation and step.name.partition("#")[0] in program.regions:
-                numbers = numbers_in(step.name)
-                if numbers is not None:
-                    memory.setdefault(numbers.of, []).append(numbers.first)
-    return {region: [n for n in some if mapping_of(region, n) in mapped] for region, some in memory.items()}
+            if type(step) is CreateAllocation:
+                memory.setdefault(step.name.partition("#")[0], []).append(step.name)
+    many = {region: names for region, names in memory.items() if region in program.regions and are_many(len(names))}
+    if not many:
+        return {}
+    parts = (part for _, part in written_out(program.steps))
+    mapped = {step.name for step in chain.from_iterable(parts) if type(step) is Map}
+    numbers = {region: [int(name.rpartition("#")[2]) for name in names] for region, names in many.items()}
+    return {region: [n for n in some if mapping_of(region, n) in mapped] for region, some in numbers.items()}
 
 
 def _alike(program: Program, region: str, numbers: list[int]) -> Iterator[_Joint]:

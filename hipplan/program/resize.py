@@ -189,8 +189,10 @@ def _with_chunks(program: Program, made: Iterable[PlacedRegion]) -> Program:
         return program
     regions = {**program.regions, **{now.region.name: now for _, now in pairs}}
     if len(pairs[0][1].chunks) > len(pairs[0][0].chunks):
-        parts = [*chain.from_iterable(_NewChunks(program, was, now).parts() for was, now in pairs)]
         added = sum(len(now.chunks) - len(was.chunks) for was, now in pairs)
+        may_be_runs = are_many(added) and pays(program, added)
+        new = (_NewChunks(program, was, now).parts(may_be_runs) for was, now in pairs)
+        parts = [*chain.from_iterable(new)]
         in_runs = any(isinstance(part, Run) for part in parts)
         return program.grown(Series.joined(parts) if in_runs else tuple(chain.from_iterable(parts)), regions, added)
     fewer = {now.region.name: range(len(now.chunks), len(was.chunks)) for was, now in pairs}
@@ -261,11 +263,10 @@ class _NewChunks:
         self._name = made.region.name
         self._create, self._place = _first(program, was)
 
-    def parts(self) -> Iterator[Sequence[steps.Step]]:
-        """The steps in parts; those of many alike chunks are runs."""
+    def parts(self, may_be_runs: bool) -> Iterator[Sequence[steps.Step]]:
+        """The steps in parts; those of many alike chunks are runs, if they may be."""
         chunks, first, at = self._made.chunks, len(self._was.chunks), self._was.mapped
-        more = len(chunks) - first
-        if not (are_many(more) and pays(self._program, more)):
+        if not (may_be_runs and are_many(len(chunks) - first)):
             yield tuple(self._one_by_one(chunks[first:], first, at))
             return
         for part in Series(chunks).parts_between(first, len(chunks)):
