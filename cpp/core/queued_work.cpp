@@ -89,6 +89,8 @@ void queued_work::mark() {
 }
 
 bool queued_work::done() {
+  const std::unique_lock asks(asks_, std::try_to_lock);
+  if (!asks) return false;
   if (!done_ && runtime_->may_call()) {
     const auto result = runtime_->hipEventQuery(event_.get());
     if (result != hip::hipSuccess) runtime_->forget_last_error();

@@ -6,6 +6,7 @@
 
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,7 +42,8 @@ class queued_work {
   queued_work& operator=(const queued_work&) = delete;
   ~queued_work();
 
-  /// Whether all of it is done. Throws hip_error, at each call, if the device has failed.
+  /// Whether all of it is done, from any thread; false also while another one asks. Throws hip_error, at each
+  /// call, if the device has failed.
   [[nodiscard]] bool done();
 
  private:
@@ -55,6 +57,7 @@ class queued_work {
   void release_event() noexcept;
 
   runtime_ptr runtime_;
+  std::mutex asks_;  ///< only one thread may find it done: that one releases the event
   event event_;
   device_id device_;
   hip::hipStream_t stream_;

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,8 @@ class Transfer:
         """close: closes the files when it is done."""
         self._native: _core.QueuedWork | _core.Background | None = native  # first: it is destroyed before the leases
         self._leases = list(leases)
-        self._close = close
+        self._closing = [close]
+        """Empty once a thread has closed them."""
         self._to_error = failure
         self._failed: Exception | None = None
         self._is_told = False
@@ -57,12 +59,13 @@ class Transfer:
     @property
     def done(self) -> bool:
         """Whether it has ended; wait() tells with which result. Never waits. Raises ValueError in a forked child."""
-        if self._native is None:
+        native = self._native  # another thread may end it meanwhile
+        if native is None:
             return True
         if self._process != os.getpid():
             raise ValueError("a transfer of the parent process: a forked child cannot wait for it")
         try:
-            if not self._native.done():
+            if not native.done():
                 return False
         except (_core.HipError, OSError, ValueError, RuntimeError) as error:
             self._failed = error.with_traceback(None)
@@ -103,13 +106,17 @@ class Transfer:
 
     def stop(self) -> None:
         """Make threads of the host end early, so that the transfer fails. A device's work cannot be stopped."""
-        if isinstance(self._native, _core.Background):
-            self._native.stop()
+        if isinstance(native := self._native, _core.Background):
+            native.stop()
 
     def _end(self) -> None:
         self._native = None
         self._leases.clear()
-        self._close()
+        try:
+            close = self._closing.pop()
+        except IndexError:
+            return
+        close()
 
     def _result(self) -> None:
         if self._failed is not None:
@@ -177,5 +184,5 @@ class UnderWay:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _remove(self, transfer: Transfer) -> None:
-        if transfer in self._all:  # another thread may have removed it
+        with suppress(ValueError):  # another thread has removed it
             self._all.remove(transfer)
