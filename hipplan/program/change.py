@@ -34,12 +34,18 @@ class KeysOf(Set[Key]):
 
     @cached_property
     def _all(self) -> frozenset[Key]:
-        left_out = {step.key for step in self._without}
         keys = frozenset(key for step in self._program.steps if (key := step.key) is not None)
-        return keys - left_out
+        return keys - self._left_out
 
     def __contains__(self, key: object) -> bool:
+        if isinstance(key, tuple) and len(key) == 2:  # it has the name: no list of all is needed
+            step = self._program.makers.get(key[1])
+            return step is not None and step.key == key and key not in self._left_out
         return key in self._all
+
+    @cached_property
+    def _left_out(self) -> frozenset[Key | None]:
+        return frozenset(step.key for step in self._without)
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._all)

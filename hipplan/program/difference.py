@@ -134,6 +134,7 @@ def _resized(old: Program, new: Program) -> Difference | None:
         renamed={},
         kept=KeysOf(new if gone else old),
         changed=frozenset(),
+        finds_part=True,
     )
 
 
@@ -162,6 +163,7 @@ def _regiven(old: Program, new: Program) -> Difference | None:
         kept=KeysOf(new),
         changed=frozenset(names),
         regiven=regiven.series(),
+        finds_part=True,
     )
 
 

@@ -15,6 +15,7 @@ from hipplan.kinds.lives import lies
 from hipplan.program import losses
 from hipplan.program.backups import DROP, MAPPED, WHERE
 from hipplan.program.change import Change
+from hipplan.program.chunk_runs import with_runs_of
 from hipplan.program.losses import Loss
 from hipplan.program.memo import Memo
 from hipplan.program.program import Program
@@ -148,14 +149,15 @@ def _listed(some_steps: Iterable[Step]) -> Mapping[str, list[str]]:
 
 
 class _ByKey:
-    """The resources of the old or new program, by the key that finds the same object in the other."""
+    """The resources of the old or new program, by the key that finds the same object in the other: those that
+    have a line."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        everything = (*program.steps, *program.sleeping)
+        everything = (*with_runs_of((), program.steps), *with_runs_of((), program.sleeping))
         self.made = {step.name: key for step in everything if (key := step.key) is not None}
         self.spans = {step.name: step.origin for step in everything}
-        self.by_key = {self.key(resource): resource for resource in program.resources}
+        self.by_key = {self.key(resource): resource for resource in self.shown()}
 
     def key(self, resource: Resource) -> tuple[object, ...]:
         if resource.kind in ("mapping", "peer"):
@@ -167,7 +169,7 @@ class _ByKey:
 
     def shown(self) -> Iterator[Resource]:
         """All but chunks of regions and lanes. Names with a # are made by hipplan, not by the plan."""
-        for resource in self.program.resources:
+        for resource in self.program.outer:
             chunk = resource.kind == "mapping" and resource.inside in self.program.regions
             if not chunk and "#" not in resource.name:
                 yield resource
@@ -232,6 +234,8 @@ def _chunks_recreated(now: Resource, change: Change) -> tuple[int, int]:
 
 
 def _numbers_recreated(now: Resource, change: Change) -> list[int]:
+    if change.new.comes_from(change.old) or change.new.given_since(change.old) is not None:
+        return []
     kept, both = change.kept, _chunks_of_both(now, change)
     alike = change.part.chunks.get(now.name) if change.part is not None else None
     stay = alike.numbers if alike is not None else range(0)  # thousands, of which nothing need be asked

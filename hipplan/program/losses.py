@@ -83,6 +83,8 @@ class Loss:
 
 def losses(change: Change) -> dict[ObjectKey, Loss]:
     """What objects of the old program lose, in its order. Those that lose nothing are absent."""
+    if change.new.added and change.new.comes_from(change.old) and not change.contents:
+        return {}
     change = change.about
     known = _Losses(change).all()
     return {key: known[key] for resource in change.old.resources if (key := (resource.kind, resource.name)) in known}

@@ -3,6 +3,8 @@ changes."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import hipplan
@@ -200,3 +202,29 @@ def test_a_seal_makes_no_steps_for_the_chunks_of_a_run(sim: Simulator) -> None:
             assert layout.drift() == []
     for of_few, of_many in zip(*costs.values(), strict=True):
         assert of_many - of_few <= 10 * 2000
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_what_people_read_of_a_growth_costs_the_same_beside_many_chunks(
+    is_recorded: bool, sim: Simulator, tmp_path: Path
+) -> None:
+    """A record has that line of each change: a growth beside 12,000 chunks took 600 times as long with one."""
+    costs = []
+    for chunks in (2 * LEAST, 2000):
+        region = {"device": "gpu.0", "size": chunks * CHUNK, "chunk": CHUNK, "reserve": (chunks + 64) * CHUNK}
+        plan = {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"cache": region}}
+        record = tmp_path / f"{chunks}" if is_recorded else None
+        with hipplan.apply(plan, runtime="sim", answer=False, record=record) as layout:
+            layout.grow("cache", by=CHUNK)
+            costs.append(instructions_of(lambda layout=layout: str(layout.grow("cache", by=CHUNK))))
+    assert costs[1] <= 1.2 * costs[0]
+
+
+def test_it_costs_little_for_each_region_beside(sim: Simulator) -> None:
+    costs = []
+    for beside in (10, 210):
+        regions = {f"r{n}": {"size": 2 * CHUNK, "chunk": CHUNK, "reserve": 8 * CHUNK} for n in range(beside)}
+        with hipplan.apply({"hipplan": 1, "regions": regions}, runtime="sim", answer=False) as layout:
+            layout.grow("r3", by=CHUNK)
+            costs.append(instructions_of(lambda layout=layout: str(layout.grow("r3", by=CHUNK))))
+    assert costs[1] - costs[0] <= 200 * 1000
