@@ -18,7 +18,7 @@ from hipplan.layout.prepare import with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.machines.machine import Machine
-from hipplan.plain import flag
+from hipplan.plain import flag, seconds
 
 if TYPE_CHECKING:
     from hipplan.ranks.agreement import LayoutRanks
@@ -68,7 +68,7 @@ def apply(
     rolled back) and GroupInDoubt (the decision of the group cannot be read).
     """
     options = Options(on_step=on_step, on_bytes=on_bytes, verify=verify).checked()
-    answer = flag(answer, "answer")
+    answer, timeout = flag(answer, "answer"), seconds(timeout, "timeout")
     ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
         known = loaded(plan, vars, None if agreement is None else agreement.rank)

@@ -58,6 +58,8 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     runtime, and for an environment variable with an invalid value.
     """
     idle_notice_s()  # raises here, because nothing may fail where the value is used
+    if not (wanted is None or isinstance(wanted, (str, os.PathLike))):
+        raise TypeError(f"runtime must be a name or a path, not {type(wanted).__name__}")
     variable = os.environ.get("HIPPLAN_RUNTIME")
     if wanted or not variable:
         return _chosen(os.fsdecode(wanted or "auto"), machine)

@@ -264,3 +264,18 @@ def test_what_a_change_names_is_text(use: Callable[[hipplan.Layout], object], wa
         with pytest.raises(TypeError, match=wanted):
             use(layout)
         assert sim.alive() == alive
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"timeout": -1}, "timeout is more than 0 seconds, not -1"),
+        ({"timeout": "soon"}, "timeout must be a number of seconds, not str"),
+        ({"runtime": False}, "runtime must be a name or a path, not bool"),
+        ({"runtime": []}, "runtime must be a name or a path, not list"),
+    ],
+)
+def test_what_apply_would_not_use_is_refused_too(given: dict[str, Any], why: str, sim: Simulator) -> None:
+    """Without a group nothing waits; and what is empty was taken for a runtime that the caller leaves open."""
+    with pytest.raises((TypeError, ValueError), match=why):
+        hipplan.apply(plan(), **{"runtime": "sim", **given})
