@@ -76,7 +76,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
 
   const unsigned process_;  ///< that owns the book
   mutable std::mutex mutex_;
-  std::list<leased> out_;  // a list: erasing neither throws nor moves the others
+  std::list<leased> out_;       // a list: erasing neither throws nor moves the others
   std::vector<bar_on> barred_;  ///< not settled; few, but for a change that frees much
   std::vector<bar_on> freed_;   ///< settled, the oldest first
   std::uint64_t age_ = 0;
