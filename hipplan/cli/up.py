@@ -122,6 +122,7 @@ def _start(given: Namespace) -> int:
                 interrupts.wait_until_readable(read_end)
         except Interrupted as interrupted:
             _end(holder, interrupts)
+            print(f"{given.name}: interrupted before it was filled", file=sys.stderr)
             return interrupted.exit_code
         if outcome:
             interrupts.end_with(ExitCode.OK)  # the holder is up

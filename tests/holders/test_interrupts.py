@@ -42,6 +42,7 @@ def test_an_interrupted_up_leaves_no_process(folder: Path, plan: Path, tmp_path:
         assert state() == "ending"  # by now the filler has its signal
     errors = up.communicate()[1]
     assert b"SIGTERM: rolled back" in errors  # the holder sends SIGTERM to the filler
+    assert errors.endswith(b"w: interrupted before it was filled\n")
     assert up.returncode == 128 + number
     until(lambda: not about(plan))
     assert [name for name, _, runs in names.known() if runs] == []
