@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from dataclasses import replace
 
 from hipplan import _core
@@ -10,15 +10,21 @@ from hipplan.layout.state import State
 from hipplan.program.gathering import gathered, is_due
 from hipplan.program.memo import keep
 
+log = logging.getLogger("hipplan")
+
 
 def gather(holdings: _core.Holdings) -> None:
     """After a growth, makes a state with the same objects, more of them in runs, if that is due."""
     state: State = holdings.state
     if not (state.program.added and is_due(state.program)):
         return
-    if state.lowered is state.program and not holdings.retired.freeable:
-        with suppress(MemoryError):  # the layout needs it only to be faster
-            _gather(holdings, state)
+    if state.lowered is not state.program or holdings.retired.freeable:
+        return
+    try:
+        _gather(holdings, state)
+    except Exception as error:  # the growth is done: without this, later changes are only slower
+        keep(state.program, loose_chunks=0)
+        log.debug("chunks were not gathered: %s", error)
 
 
 def _gather(holdings: _core.Holdings, state: State) -> None:
@@ -31,7 +37,7 @@ def _gather(holdings: _core.Holdings, state: State) -> None:
     change = _core.Change(holdings, _core.Rows([]), len(program.slots), kept=made.moved)
     try:
         if sum(many for *_, many in made.moved) != len(state.program.slots):
-            raise RuntimeError("gathering chunks would free some")
+            raise RuntimeError("some would be freed")
         change.commit(replace(state, program=program, lowered=program, snapshot=_core.Snapshot(change)))
     except BaseException:
         change.roll_back()  # whoever keeps the exception would keep the change undecided

@@ -110,13 +110,15 @@ class Transfer:
             native.stop()
 
     def _end(self) -> None:
-        self._native = None
-        self._leases.clear()
         try:
+            self._leases.clear()
             close = self._closing.pop()
         except IndexError:
-            return
-        close()
+            pass
+        else:
+            close()
+        finally:
+            self._native = None  # the last: another thread that waits goes on now
 
     def _result(self) -> None:
         if self._failed is not None:
@@ -126,7 +128,8 @@ class Transfer:
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
             self.stop()
-            self._end()  # waits
+            self._native = None  # waits
+            self._end()
         elif getattr(self, "_failed", None) is not None and not self._is_told:
             log.error(
                 "the bytes of '%s' did not arrive, and the transfer was never awaited: %s", self.name, self._failed

@@ -177,10 +177,12 @@ def _shrunk(wanted: Shrink, state: State, group: AgreementOrNone) -> Difference:
 
 
 def _ranges(program: Program, pattern: str) -> tuple[list[str], list[str]]:
-    """(regions, reservations) that a name or a pattern means. Raises ApplyError (HP420, HP441)."""
+    """(regions, reservations) that a name or a pattern means; a reservation includes the addresses that were added
+    behind it. Raises ApplyError (HP420, HP441)."""
     kinds = {name: require(program, name, *RANGES) for name in patterns.chosen(program, [pattern], *RANGES)}
     regions = [name for name, kind in kinds.items() if kind == "region"]
-    return regions, [name for name, kind in kinds.items() if kind != "region"]
+    ranges = [name for name, kind in kinds.items() if kind != "region"]
+    return regions, [name for name in ranges if getattr(program.makers[name], "follows", "") not in kinds]
 
 
 def _addresses(state: State, sizes: Mapping[str, int]) -> dict[str, extend.LiveRange]:

@@ -184,3 +184,21 @@ def test_what_lies_in_an_object_that_is_meant_too_is_meant_once(layout: Layout) 
     kinds = ("region", "reservation", "mapping", "allocation")
     assert set(chosen(layout.program, ["*"], *kinds)) == {"kv.0", "kv.1", "kv.2", "other", "view", "spare", "in-host"}
     assert chosen(layout.program, ["view[*", "view[0]"], *kinds) == ("view[0]", "view[1]")
+
+
+@pytest.mark.parametrize("pattern", ["own", "*", "own*"])
+def test_addresses_added_behind_a_reservation_are_part_of_it(pattern: str, sim: Simulator) -> None:
+    """A pattern took them for reservations of their own: a shrink by one mapping freed three, and all bytes."""
+    size = 2 << 20
+    reservation = {"size": size, "access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}
+    plan = {"hipplan": 1, "allocations": {"a": {"device": "gpu.0", "size": size}}, "reservations": {"own": reservation}}
+    with hipplan.apply(plan, runtime="sim", answer=False) as layout:
+        for _ in range(3):
+            layout.grow("own", by=size)
+        layout.fill("own[0]", 7)
+        layout.shrink(pattern, by=size)
+        assert sum(step.makes == "mapping" for step in layout.program.steps) == 3
+        assert set(layout.read("own[0]").tolist()) == {7}
+        layout.grow(pattern, by=size)
+        assert sum(step.makes == "mapping" for step in layout.program.steps) == 4
+        assert layout.drift() == []
