@@ -158,6 +158,15 @@ def plain(chosen: Chosen) -> ctypes.CDLL:
     return library
 
 
+def there_and_back(there: Callable[[], Any], back: Callable[[], Any]) -> Mapping[str, float]:
+    """A change and what undoes it."""
+    started = time.perf_counter()
+    there()
+    changed = time.perf_counter()
+    back()
+    return {"apply": (changed - started) * 1e6, "teardown": (time.perf_counter() - changed) * 1e6}
+
+
 def timed(function: Callable[..., int], *given: Any) -> dict[str, float]:
     """Calls one of plain.cpp's functions that time themselves: apply and teardown in microseconds."""
     up, down = ctypes.c_int64(), ctypes.c_int64()

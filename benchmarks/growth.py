@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from apply import counts
-from common import MIB, Ratio, arguments, keep, opened, plain, side_by_side, table, timed
+from common import MIB, Ratio, arguments, keep, opened, plain, side_by_side, table, there_and_back, timed
 
 from hipplan.language.loader import load
 from hipplan.layout.prepare import prepare
@@ -79,15 +79,6 @@ def region(chunks: int, **more: Any) -> dict[str, Any]:
     size = chunks * SMALL_CHUNK
     cache = {"size": size, "chunk": SMALL_CHUNK, "reserve": size + SMALL_CHUNK}
     return {"hipplan": 1, "regions": {"cache": cache}, **more}
-
-
-def there_and_back(there: Callable[[], Any], back: Callable[[], Any]) -> Mapping[str, float]:
-    """A change and what undoes it."""
-    started = time.perf_counter()
-    there()
-    changed = time.perf_counter()
-    back()
-    return {"apply": (changed - started) * 1e6, "teardown": (time.perf_counter() - changed) * 1e6}
 
 
 def changes(chosen: Chosen, hand: ctypes.CDLL, chunks: int, rounds: int) -> dict[str, Any]:

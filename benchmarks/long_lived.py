@@ -13,9 +13,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from common import MIB, Variant, arguments, keep, opened, positive, side_by_side, table
+from common import MIB, Variant, arguments, keep, opened, positive, side_by_side, table, there_and_back
 
 import hipplan
 from hipplan.language.loader import load
@@ -65,17 +66,6 @@ def one_by_one(chosen: Chosen, chunks: int) -> dict[str, list[float]]:
         return {"grow": grown, "shrink": each(lambda: layout.shrink("cache", by=CHUNK), chunks)}
 
 
-def asleep(layout: hipplan.Layout) -> Variant:
-    def once() -> dict[str, float]:
-        started = time.perf_counter()
-        layout.sleep("cache")
-        slept = time.perf_counter()
-        layout.wake("cache")
-        return {"apply": (slept - started) * 1e6, "teardown": (time.perf_counter() - slept) * 1e6}
-
-    return once
-
-
 def main() -> None:
     parser = arguments(__doc__ or "", rounds=5)
     parser.add_argument("--changes", type=positive, default=16000, help="changes of one layout in all")
@@ -95,7 +85,10 @@ def main() -> None:
     few = max(2, min(given.chunks, 512))
     with layout_of(chosen, 2, few) as grown, layout_of(chosen, few, few) as planned:
         each(lambda: grown.grow("cache", by=CHUNK), few - 2)
-        both = {"one by one": asleep(grown), "planned": asleep(planned)}
+        both: dict[str, Variant] = {
+            name: partial(there_and_back, partial(layout.sleep, "cache"), partial(layout.wake, "cache"))
+            for name, layout in (("one by one", grown), ("planned", planned))
+        }
         took = side_by_side(both, given.rounds)
     print(f"{few} chunks sleep on the host and wake, us; ratio: to those that the plan made")
     names = {"sleep": "apply", "wake": "teardown"}
