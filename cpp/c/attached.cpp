@@ -125,12 +125,14 @@ void check(const snapshot& made, const answer& given) {
 /// Why the change stopped. row: the one under way; null while reading back.
 diagnostic reason(const hip::hip_error& error, const row* next, std::size_t done, std::size_t all) {
   auto where = std::string("step: read back\n");
-  auto what = "reading back failed: " + error.subject();
+  auto what = "reading back failed for " + error.subject();
+  std::string why;
   if (next) {
     where = "step: " + std::to_string(done + 1) + " of " + std::to_string(all) + "\n";
     what = error.call() + " failed for '" + next->name.text() + "'";
+    why = error.subject();
   }
-  return {401, what, error.subject(), {}, "driver: " + call_of(error) + "\n" + where};
+  return {401, what, why, {}, "driver: " + call_of(error) + "\n" + where};
 }
 
 diagnostic reason(const address_taken& error, const row& next) {

@@ -19,8 +19,8 @@ void change::take_segment(std::size_t owners) {
                        [](const auto& part) { return !part->nothing_left(); });
   segment_ = holdings_->open_;
   if (segment_ && segment_->room() >= owners) return;
-  const auto twice = segment_ ? std::min(2 * segment_->owners.size(), most_together) : std::size_t{0};
-  segment_ = std::make_shared<segment>(std::max(owners, twice));
+  const auto larger = segment_ ? std::min(2 * segment_->owners.size(), most_together) : std::size_t{0};
+  segment_ = std::make_shared<segment>(std::max(owners, larger));
 }
 
 /// Counts objects that no later snapshot has. some: of this change, or of the old snapshot.
