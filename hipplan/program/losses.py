@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
 from hipplan.kinds.live import Buffer
+from hipplan.kinds.mapping.live import RIGHTS
 from hipplan.kinds.peer.live import EnablePeer
 from hipplan.language.host import HOST
 from hipplan.plain import counted
@@ -37,7 +38,6 @@ ObjectKey: TypeAlias = tuple[str, str]
 """(kind, name) of an object."""
 
 _NOTHING = Intervals()
-_RANK = {"none": 0, "r": 1, "rw": 2}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -306,7 +306,7 @@ def less(had: Mapping[Who, str], have: Mapping[Who, str]) -> Iterator[tuple[Who,
     """(device, what it loses: `access` or `write access`) for each device that has a lesser right than it had."""
     for who, right in had.items():
         now = have.get(who, "none")
-        if _RANK[now] < _RANK[right]:
+        if RIGHTS.index(now) < RIGHTS.index(right):
             yield who, "access" if now == "none" else "write access"
 
 

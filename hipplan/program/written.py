@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.kinds.lives import STEPS
-from hipplan.kinds.mapping.live import Map, SetAccess, rights_of
+from hipplan.kinds.mapping.live import RIGHTS, Map, SetAccess, rights_of
 from hipplan.program import content_steps, steps, written_runs
 from hipplan.program.facts import makers_of, owners_by_name
 from hipplan.program.families import in_families, one_by_one
@@ -37,7 +37,6 @@ _OF_STEPS = ("steps", "sleeping")
 """Fields of a program that are steps."""
 _IN_FAMILIES = ("sealed", "unwritten")
 """Fields about mappings, of which neighbours are written as one since version 2."""
-_RIGHTS = frozenset(("none", "r", "rw"))
 _WRITTEN_AS: Mapping[int, Mapping[str, str]] = {_WRITTEN_OUT: {"reads_advice": "ranges_told"}, VERSION: {}}
 """Version -> fields with another name in it."""
 _STEPS = {kind.__name__: kind for kind in STEPS} | {
@@ -177,7 +176,7 @@ def _require_objects(awake: Sequence[steps.Step], asleep: Sequence[steps.Step]) 
     none."""
     all_steps = Series.joined((awake, asleep))
     for step, _ in alike(all_steps):
-        if isinstance(step, SetAccess) and (unknown := {right for _, right in step.rights} - _RIGHTS):
+        if isinstance(step, SetAccess) and (unknown := {right for _, right in step.rights}.difference(RIGHTS)):
             raise ValueError(f"'{min(unknown)}' is no right")
     owners = owners_by_name(all_steps)
     single = [*plain(all_steps)]

@@ -12,6 +12,8 @@ from hipplan.units import format_size, short_size
 
 Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right) of each device that has a right."""
+RIGHTS = ("none", "r", "rw")
+"""What a right may be, the least first."""
 
 
 @step_data
