@@ -20,10 +20,10 @@ def gather(holdings: _core.Holdings) -> None:
         return
     if state.lowered is not state.program or holdings.retired.freeable:
         return
+    keep(state.program, loose_chunks=0)  # if it fails, it is not tried again at once
     try:
         _gather(holdings, state)
     except Exception as error:  # the growth is done: without this, later changes are only slower
-        keep(state.program, loose_chunks=0)
         log.debug("chunks were not gathered: %s", error)
 
 
@@ -31,7 +31,6 @@ def _gather(holdings: _core.Holdings, state: State) -> None:
     """Raises RuntimeError, with the layout as it was: an object would not stay."""
     made = gathered(state.program)
     if made is None:
-        keep(state.program, loose_chunks=0)
         return
     program = made.program
     change = _core.Change(holdings, _core.Rows([]), len(program.slots), kept=made.moved)

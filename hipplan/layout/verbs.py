@@ -181,8 +181,7 @@ def _ranges(program: Program, pattern: str) -> tuple[list[str], list[str]]:
     behind it. Raises ApplyError (HP420, HP441)."""
     kinds = {name: require(program, name, *RANGES) for name in patterns.chosen(program, [pattern], *RANGES)}
     regions = [name for name, kind in kinds.items() if kind == "region"]
-    ranges = [name for name, kind in kinds.items() if kind != "region"]
-    return regions, [name for name in ranges if getattr(program.makers[name], "follows", "") not in kinds]
+    return regions, extend.without_added(program, [name for name, kind in kinds.items() if kind != "region"])
 
 
 def _addresses(state: State, sizes: Mapping[str, int]) -> dict[str, extend.LiveRange]:

@@ -142,12 +142,19 @@ def chunk_runs(some_steps: Sequence[Step]) -> Iterator[tuple[int, ChunkRun]]:
     return ((number, run) for number, run in runs(some_steps) if isinstance(run, ChunkRun))
 
 
+_FEW = 4
+
+
 def loose_chunks(some_steps: Sequence[Step], regions: Container[str]) -> int:
     """How many chunks are in no run. A run counts as a few where it is not the only one of its region."""
-    single = (step.name for _, part in written_out(some_steps) for step in part if type(step) is CreateAllocation)
     in_runs = [run.region for _, run in chunk_runs(some_steps) if isinstance(run, MemoryRun)]
     more = len(in_runs) - len({*in_runs})
-    return sum(1 for name in single if name.partition("#")[0] in regions) + _FEW * more
+    return sum(1 for _ in memory_in_no_run(some_steps, regions)) + _FEW * more
 
 
-_FEW = 4
+def memory_in_no_run(some_steps: Sequence[Step], regions: Container[str]) -> Iterator[tuple[str, str]]:
+    """(region, name) of the memory of each chunk that is in no run."""
+    for _, part in written_out(some_steps):
+        for step in part:
+            if type(step) is CreateAllocation and (region := step.name.partition(OF_MEMORY)[0]) in regions:
+                yield region, step.name

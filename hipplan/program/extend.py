@@ -6,7 +6,7 @@ as one range that begins at the first one's address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hipplan.kinds.allocation.live import CreateAllocation
@@ -170,13 +170,23 @@ def _granularity(program: Program, create: CreateAllocation) -> int:
     return next((step for step in steps_of if step and create.size % step == 0), FALLBACK_GRANULARITY)
 
 
+def without_added(program: Program, names: Sequence[str]) -> list[str]:
+    """Reservations without the addresses that were added behind another one of them."""
+    return [name for name in names if _follows(program.makers[name]) not in names]
+
+
+def _follows(step: steps.Step) -> str:
+    """The reservation behind which a range was added; empty for a range of its own."""
+    return step.follows if isinstance(step, ReserveBeside) else ""
+
+
 def _wholes(program: Program, lives: Mapping[str, LiveRange]) -> dict[str, _Whole]:
     """The reservations with all that is mapped in each, found in one look at all steps."""
     wholes = {name: _Whole({}, []) for name in lives}
     of: dict[str, str] = {}
     ends = dict.fromkeys(lives, 0)
     for step in program.reservations.values():
-        name = step.name if step.name in lives else getattr(step, "follows", "")
+        name = step.name if step.name in lives else _follows(step)
         if name in lives:
             of[step.name] = name
             wholes[name].ranges[step.name] = ends[name]

@@ -10,8 +10,9 @@ from typing import NamedTuple, cast
 
 from hipplan.kinds.allocation.live import CreateAllocation
 from hipplan.kinds.mapping.live import Map, SetAccess
-from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun
+from hipplan.program.chunk_runs import ChunkRun, MappingRun, MemoryRun, memory_in_no_run
 from hipplan.program.memo import keep
+from hipplan.program.numbered import OF_MEMORY
 from hipplan.program.on_demand import Repeated, are_many
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
@@ -108,16 +109,14 @@ def _joined(joints: list[_Joint]) -> list[_Joint]:
 def _alone(program: Program) -> dict[str, list[int]]:
     """Region -> the numbers of its chunks of which neither the memory nor the mapping is in a run, if they are many."""
     memory: dict[str, list[str]] = {}
-    for _, part in written_out(program.steps):
-        for step in part:
-            if type(step) is CreateAllocation:
-                memory.setdefault(step.name.partition("#")[0], []).append(step.name)
-    many = {region: names for region, names in memory.items() if region in program.regions and are_many(len(names))}
+    for region, name in memory_in_no_run(program.steps, program.regions):
+        memory.setdefault(region, []).append(name)
+    many = {region: names for region, names in memory.items() if are_many(len(names))}
     if not many:
         return {}
     parts = (part for _, part in written_out(program.steps))
     mapped = {step.name for step in chain.from_iterable(parts) if type(step) is Map}
-    numbers = {region: [int(name.rpartition("#")[2]) for name in names] for region, names in many.items()}
+    numbers = {region: [int(name.rpartition(OF_MEMORY)[2]) for name in names] for region, names in many.items()}
     return {region: [n for n in some if mapping_of(region, n) in mapped] for region, some in numbers.items()}
 
 
