@@ -235,11 +235,8 @@ def _resized(region: PlacedRegion, count: int, elsewhere: Mapping[int, str] | No
         tensors.append(tensor)
     made = replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
     keep(made, mapped=mapped)
-    if (
-        not elsewhere
-        and "devices" in kept(region)
-        and (count > there or len(region.devices) == len(region.region.devices))
-    ):
+    are_known = "devices" in kept(region) and not elsewhere
+    if are_known and (count > there or len(region.devices) == len(region.region.devices)):
         keep(made, devices=region.devices)
     return made
 
